@@ -1,0 +1,106 @@
+"""Condition types and their reasons, each reason with the sentence users read in the docs.
+
+A condition's message carries the numbers; the reason is a constant that
+alerts and scripts can match on.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class ConditionType(StrEnum):
+    """The conditions in `status.conditions`, in the order they are shown."""
+
+    ACCEPTED = "Accepted"
+    AVAILABLE = "Available"
+    PROGRESSING = "Progressing"
+    SPECULATION_ACTIVE = "SpeculationActive"
+    GATEWAY_READY = "GatewayReady"
+
+
+class Reason(StrEnum):
+    """Reasons of conditions, events and failed revisions."""
+
+    VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
+    NAME_CONFLICT = "NameConflict"
+    STABLE_READY = "StableReady"
+    STABLE_NOT_READY = "StableNotReady"
+    FIRST_REVISION_FAILED = "FirstRevisionFailed"
+    REVISION_STARTING = "RevisionStarting"
+    CANARY_STARTING = "CanaryStarting"
+    CANARY_WEIGHTED = "CanaryWeighted"
+    CANARY_PAUSED = "CanaryPaused"
+    ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
+    GUARDING = "Guarding"
+    PROMOTED = "Promoted"
+    ROLLED_BACK = "RolledBack"
+    SUPERSEDED = "Superseded"
+    ABORTED = "Aborted"
+    REMOVING_REVISION = "RemovingRevision"
+    COMPLETE = "Complete"
+    FAILED_REVISION_NOT_RETRIED = "FailedRevisionNotRetried"
+    ACCEPTANCE_WORSE = "AcceptanceWorse"
+    ERRORS_WORSE = "ErrorsWorse"
+    CANARY_UNHEALTHY = "CanaryUnhealthy"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    DRAFTING = "Drafting"
+    NOT_DRAFTING = "NotDrafting"
+    NOT_MEASURED = "NotMeasured"
+    NOT_CONFIGURED = "NotConfigured"
+    GATEWAY_SERVING = "GatewayServing"
+    GATEWAY_NOT_SERVING = "GatewayNotServing"
+    GATEWAY_DISABLED = "GatewayDisabled"
+    GATEWAY_SILENT = "GatewaySilent"
+
+
+SENTENCES: Final[dict[Reason, str]] = {
+    Reason.VALID: "The spec can be rendered.",
+    Reason.INVALID_SPEC: "The spec contradicts itself; the message names the field and the remedy.",
+    Reason.NAME_CONFLICT: "An object with a name we need exists and is not ours; it is left alone.",
+    Reason.STABLE_READY: "Every replica of the stable revision is ready.",
+    Reason.STABLE_NOT_READY: "The stable revision has fewer ready replicas than asked for.",
+    Reason.FIRST_REVISION_FAILED: "The only revision there is can never start; fix the spec.",
+    Reason.REVISION_STARTING: "The first revision is loading its model.",
+    Reason.CANARY_STARTING: "A canary is loading its model; it gets no traffic yet.",
+    Reason.CANARY_WEIGHTED: "A canary gets its share of the traffic and is judged.",
+    Reason.CANARY_PAUSED: "The rollout waits for `kubectl speculative promote` or `abort`.",
+    Reason.ANALYSIS_INCONCLUSIVE: "The step's time is up and there was nothing to judge by.",
+    Reason.GUARDING: "The canary was promoted; the old revision is kept while judging goes on.",
+    Reason.PROMOTED: "The canary became stable; its pods were not restarted.",
+    Reason.ROLLED_BACK: "The canary was judged worse and taken out; stable is untouched.",
+    Reason.SUPERSEDED: "A newer spec replaced this canary before it was judged.",
+    Reason.ABORTED: "A person asked for the canary to be taken out.",
+    Reason.REMOVING_REVISION: "A revision is taken out in order: weight, streams, cluster, pods.",
+    Reason.COMPLETE: "The stable revision is what the spec asks for.",
+    Reason.FAILED_REVISION_NOT_RETRIED: "The spec names a revision that failed; it is not tried "
+    "again until `kubectl speculative retry`.",
+    Reason.ACCEPTANCE_WORSE: "Fewer draft tokens per step are accepted than the limit allows.",
+    Reason.ERRORS_WORSE: "More requests fail than the limit allows.",
+    Reason.CANARY_UNHEALTHY: "The canary's pods crash, stall or do not become ready.",
+    Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
+    Reason.DRAFTING: "Draft tokens are being proposed and verified.",
+    Reason.NOT_DRAFTING: "Speculation is configured but no draft token was proposed.",
+    Reason.NOT_MEASURED: "No ready pod has answered with a digest yet.",
+    Reason.NOT_CONFIGURED: "The method is None.",
+    Reason.GATEWAY_SERVING: "Every gateway pod uses the current route.",
+    Reason.GATEWAY_NOT_SERVING: "No gateway pod is ready with the current route yet.",
+    Reason.GATEWAY_DISABLED: "gateway.mode is None: the operator routes no traffic.",
+    Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
+}
+
+
+class WorkerReason(StrEnum):
+    """Why a worker ended, in its termination message; `retryable` says what the operator does."""
+
+    VOCABULARY_MISMATCH = "VocabularyMismatch"
+    DRAFT_CONTEXT_TOO_SHORT = "DraftContextTooShort"
+    MODEL_NOT_FOUND = "ModelNotFound"
+    HUB_UNREACHABLE = "HubUnreachable"
+    INVALID_ARGUMENTS = "InvalidArguments"
+    GPU_MEMORY = "GpuMemory"
+    HOST_MEMORY = "HostMemory"
+    STARTUP_TIMEOUT = "StartupTimeout"
+    STALLED = "Stalled"
+    ENGINE_CRASHED = "EngineCrashed"
+    """Ended with an error that no rule knows; retryable, since unknown stays unknown."""

@@ -1,0 +1,106 @@
+"""What the operator tells the gateways, and what a gateway's agent answers.
+
+`Route` is the JSON under key `route.json` of ConfigMap `<name>-route`;
+`GatewayState` is served by every agent on `labels.AGENT_PORT` at `/state`.
+Unknown fields are ignored on reading: agents may lag the operator.
+"""
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+ROUTE_KEY: Final = "route.json"
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{10}$")]
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+
+class Backend(_Lenient):
+    """One revision: an Envoy cluster named by its hash, fed by a Service's EndpointSlices."""
+
+    hash: Hash
+    service: str
+    """Name of the headless Service whose EndpointSlices (label
+    `kubernetes.io/service-name`) hold the pods."""
+    weight: Percent
+    """Share of the accelerated lane; 0 keeps the cluster warm without traffic."""
+
+
+class Timeouts(_Lenient):
+    """Seconds; `request_seconds` 0 switches the whole-request timeout off."""
+
+    request_seconds: int = 0
+    idle_seconds: int = 300
+
+
+class Route(_Lenient):
+    """The whole desired route of one SpeculativeDeployment.
+
+    `backends` lists stable first and its weights sum to 100, or it is empty
+    (nothing is ready yet: 503). `native` is a lane of its own, outside the sum.
+    """
+
+    schema_version: Literal[1] = 1
+    owner_uid: str
+    sequence: int
+    """Rises with every change; an agent ignores a lower number of the same owner."""
+    model: str
+    """The name clients put into `model`; shown by the agent, not matched on."""
+    default: Hash | None = None
+    """Revision that gets everything should the runtime weights be lost."""
+    backends: tuple[Backend, ...] = ()
+    native: Backend | None = None
+    timeouts: Timeouts = Timeouts()
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        total = sum(backend.weight for backend in self.backends)
+        if self.backends and total != 100:
+            raise ValueError(f"backends: weights sum to {total}, need 100")
+        hashes = [backend.hash for backend in self.backends]
+        if len(set(hashes)) != len(hashes):
+            raise ValueError("backends: a revision is listed twice")
+        if self.default is not None and self.default not in hashes:
+            raise ValueError(f"default: {self.default} is not among the backends")
+        return self
+
+
+class ClusterState(_Lenient):
+    """What Envoy itself says about one revision's cluster; counters since `envoy_started_at`."""
+
+    hash: str
+    weight: int
+    """The final value that Envoy uses, read back; 0 when the route does not name it."""
+    endpoints: int
+    """Endpoints Envoy would send to."""
+    active: int
+    """Requests in flight (`upstream_rq_active`)."""
+    responses: dict[str, int] = Field(default_factory=dict)
+    """Answers by class: `2xx`, `3xx`, `4xx`, `5xx`."""
+    cut: int = 0
+    """Requests whose upstream broke off after the response had begun."""
+
+
+class GatewayState(_Lenient):
+    """One gateway pod, as read back from its Envoy a moment ago."""
+
+    schema_version: Literal[1] = 1
+    pod: str = ""
+    envoy_started_at: float
+    """Unix seconds: the reset mark of all counters."""
+    sampled_at: float
+    owner_uid: str = ""
+    sequence: int = -1
+    """Sequence of the route that was applied AND seen in Envoy; -1: none yet."""
+    ready: bool = False
+    clusters: tuple[ClusterState, ...] = ()
+    """Every revision cluster Envoy knows, native included; a removed one is gone from here."""
+    error: str = ""
+    """Why the newest route was refused, if it was; the last good one stays in use."""

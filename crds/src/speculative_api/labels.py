@@ -1,0 +1,49 @@
+"""Names that appear on Kubernetes objects: labels, annotations, ports.
+
+Used by the operator (renders them), the gateway (selects by them) and the cli.
+"""
+
+from typing import Final
+
+GROUP: Final = "speculative.dev"
+VERSION: Final = "v1alpha1"
+PLURAL: Final = "speculativedeployments"
+KIND: Final = "SpeculativeDeployment"
+
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "speculative-operator"
+NAME: Final = f"{GROUP}/name"
+"""Name of the owning SpeculativeDeployment, on every child."""
+COMPONENT: Final = f"{GROUP}/component"
+"""`worker` or `gateway`."""
+REVISION: Final = f"{GROUP}/revision"
+"""Revision hash, on worker pods and everything that belongs to one revision."""
+TRACK: Final = f"{GROUP}/track"
+"""`stable`, `canary`, `previous`, `native` or `retiring`; only on a Deployment's own metadata,
+never on pods: promotion relabels and nothing restarts."""
+
+COMPONENT_WORKER: Final = "worker"
+COMPONENT_GATEWAY: Final = "gateway"
+
+PROMOTE: Final = f"{GROUP}/promote"
+"""Annotation `<hash>/<step>`: go past the pause that this canary is in."""
+ABORT: Final = f"{GROUP}/abort"
+"""Annotation `<hash>`: roll this canary back."""
+RETRY: Final = f"{GROUP}/retry"
+"""Annotation `<hash>@<anything>`: forget that this hash failed; acted on once per value."""
+
+ENGINE_PORT: Final = 8000
+"""The engine's OpenAI API, on every worker pod."""
+WORKER_PORT: Final = 8001
+"""The worker's probes and digest."""
+GATEWAY_PORT: Final = 8080
+"""Where users send requests."""
+AGENT_PORT: Final = 8081
+"""The gateway agent's /state, /readyz, /livez and /metrics."""
+ENVOY_ADMIN_PORT: Final = 9901
+"""Envoy's admin interface; bound to loopback inside the gateway pod."""
+
+LANE_HEADER: Final = "x-speculative-lane"
+"""Request header; `native` chooses the lane without speculation."""
+REVISION_HEADER: Final = "x-speculative-revision"
+"""Response header: the revision that answered."""

@@ -1,0 +1,140 @@
+"""What the operator tells a worker, and what a worker answers.
+
+The operator renders `WorkerConfig` as JSON into the environment variable
+`SPECULATIVE_WORKER_CONFIG` of a worker pod; the worker serves `Digest` on
+`labels.WORKER_PORT` at `/digest` and ends with a `Termination`.
+Unknown fields are ignored on reading, so that either side may be the older.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+CONFIG_VARIABLE: Final = "SPECULATIVE_WORKER_CONFIG"
+TERMINATION_PATH: Final = "/dev/termination-log"
+ENDPOINTS_FOLLOW_SECONDS: Final = 10
+"""How long a stopping worker stays up, not ready, so that endpoints can follow."""
+ENGINE_EXIT_SECONDS: Final = 30
+"""What the engine itself may take to exit after its drain."""
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+
+class Draft(_Lenient):
+    """A separate draft model; `model` as in the spec (`hf://`, `file://`, `pvc://`)."""
+
+    model: str
+    tensor_parallel_size: int = 1
+
+
+class NGram(_Lenient):
+    """Prompt look-up window in tokens."""
+
+    prompt_lookup_min: int
+    prompt_lookup_max: int
+
+
+class WorkerSpeculation(_Lenient):
+    """How the engine drafts."""
+
+    method: Literal["None", "DraftModel", "NGram"]
+    num_speculative_tokens: int | None = None
+    draft: Draft | None = None
+    ngram: NGram | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class WorkerWarmup(_Lenient):
+    """Requests sent to the engine before the pod becomes ready."""
+
+    requests: int = 4
+    prompt_tokens: int = 128
+    output_tokens: int = 64
+
+
+class Simulation(_Lenient):
+    """The simulated engine of `speculative-worker simulate`; see the CRD for the fields."""
+
+    acceptance_percent: int = 70
+    tokens_per_second: int = 50
+    load_milliseconds: int = 500
+    error_percent: int = 0
+    crash_text: str = ""
+    stall_after_seconds: int = 0
+
+
+class WorkerConfig(_Lenient):
+    """All a worker needs to know; durations in seconds."""
+
+    schema_version: Literal[1] = 1
+    model: str
+    served_model_name: str
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    dtype: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    max_model_len: int | None = None
+    trust_remote_code: bool = False
+    speculation: WorkerSpeculation
+    engine_version: str
+    max_num_seqs: int
+    gpu_memory_utilization_percent: int
+    extra_args: list[str] = Field(default_factory=list)
+    startup_deadline_seconds: int = 1800
+    drain_seconds: int = 120
+    warmup: WorkerWarmup = WorkerWarmup()
+    cache_directory: str | None = None
+    """Where `hf://` models are stored; None: the container's own temporary folder."""
+    simulation: Simulation | None = None
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Digest(_Lenient):
+    """One worker's counters with canonical names, summed over its engines.
+
+    Counters rise from `engine_started_at`; when that changes they began anew.
+    `None` means absent (not reported by this engine), which is not 0.
+    """
+
+    schema_version: Literal[1] = 1
+    pod: str = ""
+    revision: str = ""
+    ready: bool
+    draining: bool = False
+    stalled: bool = False
+    phase: str = "Serving"
+    """Checking, Loading, Warming, Serving, Draining or Failed."""
+    engine_started_at: float
+    """Unix seconds at which the engine process started: the reset mark of all counters."""
+    sampled_at: float
+    """Unix seconds at which the engine's metrics were read."""
+    method: str
+    num_speculative_tokens: Count | None = None
+    requests_finished: Count | None = None
+    prompt_tokens: Count | None = None
+    generated_tokens: Count | None = None
+    drafts: Count | None = None
+    draft_tokens: Count | None = None
+    accepted_tokens: Count | None = None
+    running: Count | None = None
+    waiting: Count | None = None
+
+
+class Termination(_Lenient):
+    """The worker's last words, written to `TERMINATION_PATH` (at most 4096 bytes).
+
+    `reason` is a `conditions.WorkerReason`; a reason unknown to the reader is
+    treated as EngineCrashed.
+    """
+
+    reason: str
+    retryable: bool
+    detail: str
