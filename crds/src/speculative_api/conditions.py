@@ -50,7 +50,6 @@ class Reason(StrEnum):
     NOT_CONFIGURED = "NotConfigured"
     GATEWAY_SERVING = "GatewayServing"
     GATEWAY_NOT_SERVING = "GatewayNotServing"
-    GATEWAY_DISABLED = "GatewayDisabled"
     GATEWAY_SILENT = "GatewaySilent"
 
 
@@ -85,7 +84,6 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.NOT_CONFIGURED: "The method is None.",
     Reason.GATEWAY_SERVING: "Every gateway pod uses the current route.",
     Reason.GATEWAY_NOT_SERVING: "No gateway pod is ready with the current route yet.",
-    Reason.GATEWAY_DISABLED: "gateway.mode is None: the operator routes no traffic.",
     Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
 }
 

@@ -425,10 +425,8 @@ class Timeouts(Model):
 class Gateway(Model):
     """How traffic reaches the workers."""
 
-    mode: Literal["Envoy", "None"] = Field(
-        default="Envoy",
-        description="Envoy: a gateway of this resource's own. None: no gateway; the revision's "
-        "Services are yours to route, and a rollout has no weights.",
+    mode: Literal["Envoy"] = Field(
+        default="Envoy", description="Envoy: a gateway of this resource's own."
     )
     replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
     service: GatewayService = Field(
@@ -636,8 +634,15 @@ class StableStatus(Model):
     hash: str = Field(max_length=10, description="Hash of the revision's words.")
     replicas: int = Field(default=0, description="Pods asked for.")
     ready_replicas: int = Field(default=0, description="Pods ready.")
+    available_at: str | None = Field(
+        default=None,
+        description="When it first had all its pods ready (RFC 3339); a revision without this is "
+        "replaced directly, since there is nothing to protect.",
+    )
     acceptance_length: str | None = Field(
-        default=None, max_length=16, description="Tokens per decoding step, recently."
+        default=None,
+        max_length=16,
+        description="Tokens per decoding step since its pods started, pooled over them.",
     )
 
 
@@ -657,7 +662,9 @@ class CanaryStatus(Model):
     replicas: int = Field(default=0, description="Pods asked for.")
     ready_replicas: int = Field(default=0, description="Pods ready.")
     acceptance_length: str | None = Field(
-        default=None, max_length=16, description="Tokens per decoding step, recently."
+        default=None,
+        max_length=16,
+        description="Tokens per decoding step since its pods started, pooled over them.",
     )
     held: str | None = Field(
         default=None,

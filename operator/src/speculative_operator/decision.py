@@ -1,0 +1,104 @@
+"""What a pass decided: the output of `rollout.decide`, the input of `desired` and `publish`.
+
+Pure data. `status` is the whole next status; when `transition` is true it is
+written, with a resourceVersion precondition, before any effect.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from speculative_api.conditions import Reason
+from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes event about the resource, emitted once, after its transition was written."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Pods wanted for one revision, and the track shown on its Deployment."""
+
+    hash: str
+    track: Literal["stable", "canary", "previous", "native", "retiring", "failed"]
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One line of the route: a revision and its percent of the accelerated lane."""
+
+    hash: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next status and what follows from it.
+
+    `scales` lists every revision that keeps a Deployment (native is added by
+    `desired` from the stable words); `shares` lists stable first and sums to
+    100, or is empty while there is no revision at all.
+    """
+
+    status: SpeculativeDeploymentStatus
+    transition: bool
+    scales: tuple[Scale, ...] = ()
+    shares: tuple[Share, ...] = ()
+    events: tuple[Event, ...] = ()
+    next_look_seconds: float = 60.0
+    judged: tuple[str, str] | None = None
+    """(candidate hash, control hash) whose evidence is to be collected; None: nobody is judged."""
+
+
+class Outcome:
+    """The four outcomes of a metric; absent data is never a pass."""
+
+    PASSED = "Passed"
+    FAILED = "Failed"
+    INCONCLUSIVE = "Inconclusive"
+    ERRORED = "Errored"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricVerdict:
+    """One metric's evidence so far.
+
+    `worse` and `not_worse` are e-values (1 = no evidence); `measured` is false
+    while no block has both arms.
+    """
+
+    name: str
+    outcome: str
+    reason: Reason
+    worse: float
+    not_worse: float
+    needed_worse: float
+    needed_not_worse: float
+    measured: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """All metrics of a trial at one moment."""
+
+    metrics: tuple[MetricVerdict, ...] = ()
+    candidate_requests: int = 0
+    failed_requests_in_a_row: int = 0
+    """Candidate requests that all failed since the trial began; 0 once one succeeded."""
+
+    @property
+    def failed(self) -> MetricVerdict | None:
+        """The first metric with enough evidence of being worse."""
+        return next((m for m in self.metrics if m.outcome == Outcome.FAILED), None)
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether every metric showed 'not worse'."""
+        return bool(self.metrics) and all(m.outcome == Outcome.PASSED for m in self.metrics)

@@ -1,0 +1,52 @@
+"""The operator's settings: read from the environment once, passed down, never read elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is the environment variable of the same name in capitals."""
+
+    operator_namespace: str = "default"
+    """Where the Lease lives."""
+    watch_namespace: str = ""
+    """The only namespace to act in; empty: all."""
+    gateway_image: str = "ghcr.io/speculative-dev/speculative-gateway:0.1.0"
+    """Image of gateway pods; a new value rolls the gateways, drained."""
+    worker_image: str = "ghcr.io/speculative-dev/speculative-worker:0.32.0"
+    """Default of `engine.image`."""
+    image_pull_policy: str = "IfNotPresent"
+    """Of gateway pods."""
+    gateway_cluster_role: str = "speculative-operator-gateway"
+    """ClusterRole that the operator may bind for gateways."""
+    workers: int = 8
+    """Passes at once."""
+    http_port: int = 8082
+    """/livez, /readyz and /metrics of the operator."""
+    identity: str = "operator"
+    """Holder name in the Lease: the pod's name."""
+    lease_seconds: float = 15.0
+    """Lease duration; renewed at a fifth of it, given up at two thirds."""
+    request_timeout_seconds: float = 15.0
+    """Longest single request to the API server."""
+    scrape_timeout_seconds: float = 2.0
+    """Longest single request to a worker or an agent."""
+    evidence_write_seconds: float = 30.0
+    """Shortest time between two writes of the evidence ConfigMap."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Reads the variables; an unreadable number raises ValueError with its name."""
+        found: dict[str, str | int | float] = {}
+        for name, kind in cls.__annotations__.items():
+            raw = environment.get(name.upper())
+            if raw is None:
+                continue
+            convert = {"int": int, "float": float}.get(getattr(kind, "__name__", str(kind)), str)
+            try:
+                found[name] = convert(raw)
+            except ValueError as error:
+                raise ValueError(f"{name.upper()}={raw!r}: not a number") from error
+        return cls(**found)  # type: ignore[arg-type]

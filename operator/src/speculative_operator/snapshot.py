@@ -1,0 +1,113 @@
+"""One look at the world of one SpeculativeDeployment: the input of every decision.
+
+`gather` fills it from the caches and the last answers of pods; `analysis`,
+`rollout` and `desired` read it. Pure data: no IO, no clock (`now` is a field).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from speculative_api.gateway import GatewayState, Route
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
+from speculative_api.worker import Digest, Termination
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A revision's words: the revisioned part of a spec in canonical form.
+
+    `canonical` holds the fields that differ from their defaults, camelCase;
+    `hash` is derived from nothing else.
+    """
+
+    hash: str
+    canonical: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRecord:
+    """A stored ControllerRevision: words and the pod template rendered from them."""
+
+    hash: str
+    number: int
+    words: Mapping[str, Any]
+    template: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentView:
+    """One worker Deployment of ours, as the API server last said."""
+
+    name: str
+    hash: str
+    track: str
+    replicas: int
+    ready_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPod:
+    """One worker pod; `termination` is the newest last word of its container, if it ended."""
+
+    name: str
+    uid: str
+    revision: str
+    ready: bool
+    terminating: bool = False
+    address: str = ""
+    restarts: int = 0
+    termination: Termination | None = None
+    waiting_reason: str = ""
+    """Why it does not run: Unschedulable with the scheduler's words, ImagePullBackOff, …"""
+    digest: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPod:
+    """One gateway pod, terminating ones included; `state` is its agent's last answer."""
+
+    name: str
+    uid: str
+    ready: bool
+    terminating: bool = False
+    address: str = ""
+    state: GatewayState | None = None
+    silent_seconds: float = 0.0
+    """Since the last answer (or since the pod appeared)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a pass may know. Times are UTC-aware."""
+
+    now: datetime
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: SpeculativeDeploymentSpec
+    status: SpeculativeDeploymentStatus
+    words: Words
+    """What the spec asks for."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+    """Contradictions in the spec that are known without a pod; non-empty means Accepted=False."""
+    conflicts: tuple[str, ...] = ()
+    """`Kind/name` of objects with our names that are not ours."""
+    revisions: Mapping[str, RevisionRecord] = field(default_factory=dict)
+    deployments: Mapping[str, DeploymentView] = field(default_factory=dict)
+    """By revision hash."""
+    pods: tuple[WorkerPod, ...] = ()
+    gateways: tuple[GatewayPod, ...] = ()
+    route: Route | None = None
+    """The route as last written, from the ConfigMap."""
+
+    def pods_of(self, revision: str) -> tuple[WorkerPod, ...]:
+        """The pods of one revision that are not on their way out."""
+        return tuple(p for p in self.pods if p.revision == revision and not p.terminating)
+
+    def ready_pods(self, revision: str) -> int:
+        """How many of them are ready."""
+        return sum(pod.ready for pod in self.pods_of(revision))
