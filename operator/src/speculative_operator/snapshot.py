@@ -111,3 +111,7 @@ class Snapshot:
     def ready_pods(self, revision: str) -> int:
         """How many of them are ready."""
         return sum(pod.ready for pod in self.pods_of(revision))
+
+    def waiting_reason(self, revision: str) -> str:
+        """Why a pod of the revision does not run; empty when all run."""
+        return next((p.waiting_reason for p in self.pods_of(revision) if p.waiting_reason), "")

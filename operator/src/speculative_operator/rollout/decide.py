@@ -1,0 +1,93 @@
+"""Snapshot and assessment in, decision out: the ordered gates of a rollout (pure).
+
+The first gate that fires makes the transition of this pass; the next look is
+then at once. The order of `GATES` is part of the rules and has its own test.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from speculative_operator.decision import Assessment, Decision
+from speculative_operator.rollout import (
+    canary_gates,
+    guard_gates,
+    removal_gates,
+    stable_gates,
+)
+from speculative_operator.rollout.shares import scales, shares
+from speculative_operator.rollout.status import published
+from speculative_operator.rollout.transition import Transition
+from speculative_operator.rollout.trial import trial_of
+from speculative_operator.snapshot import Snapshot
+
+Gate = Callable[[Snapshot, Assessment], Transition | None]
+
+GATES: Final[tuple[Gate, ...]] = (
+    stable_gates.retry_requested,
+    stable_gates.stable_restored,
+    stable_gates.first_revision,
+    stable_gates.first_revision_failed,
+    stable_gates.stable_available,
+    # Ways out of a trial come before ways forward.
+    canary_gates.abort_requested,
+    canary_gates.canary_superseded,
+    canary_gates.canary_cannot_start,
+    canary_gates.canary_unhealthy,
+    canary_gates.canary_worse,
+    canary_gates.canary_late,
+    guard_gates.guard_reverted,
+    guard_gates.promoted_worse,
+    guard_gates.guard_over,
+    canary_gates.canary_promoted,
+    canary_gates.canary_ready,
+    canary_gates.weight_given,
+    canary_gates.pause_over,
+    removal_gates.route_left,
+    removal_gates.pods_released,
+    stable_gates.stable_replaced_directly,
+    canary_gates.canary_started,
+)
+
+IDLE_SECONDS: Final = 60.0
+"""Next look while nothing is going on: events wake a pass sooner."""
+BUSY_SECONDS: Final = 1.0
+"""Next look while pods start or a revision is removed: their answers come by scraping."""
+AT_ONCE_SECONDS: Final = 0.0
+
+
+def decide(snapshot: Snapshot, assessment: Assessment | None = None) -> Decision:
+    """The decision of one pass. Never raises for a bad world."""
+    evidence = assessment or Assessment()
+    fired = next((found for gate in GATES if (found := gate(snapshot, evidence))), None)
+    after = replace(snapshot, status=fired.status) if fired else snapshot
+    trial = trial_of(after.status)
+    return Decision(
+        status=published(after, evidence),
+        transition=fired is not None,
+        scales=scales(after),
+        shares=shares(after),
+        events=fired.events if fired else (),
+        next_look_seconds=AT_ONCE_SECONDS if fired else _next_look(after),
+        judged=(trial.candidate, trial.control) if trial else None,
+    )
+
+
+def _next_look(snapshot: Snapshot) -> float:
+    status = snapshot.status
+    if status.stable is None:
+        return IDLE_SECONDS
+    waiting = status.canary is not None and status.canary.weight_observed_at is None
+    if status.retiring or waiting or _gateway_lags(snapshot) or status.stable.available_at is None:
+        return BUSY_SECONDS
+    if trial_of(status) is not None:
+        return float(snapshot.spec.rollout.analysis.period_seconds)
+    return IDLE_SECONDS
+
+
+def _gateway_lags(snapshot: Snapshot) -> bool:
+    wanted = snapshot.route.sequence if snapshot.route else 0
+    return any(
+        gateway.state is None or gateway.state.sequence != wanted or not gateway.state.ready
+        for gateway in snapshot.gateways
+    )

@@ -1,0 +1,84 @@
+"""What the data plane was seen to do: the questions asked before capacity is taken away.
+
+Every gateway pod that exists counts, terminating ones too. One that is silent
+and not a ready endpoint no longer blocks; after a minute none does, and removal
+proceeds on the pods' own drain.
+"""
+
+from collections.abc import Iterator
+
+from speculative_operator.snapshot import GatewayPod, Snapshot
+
+SILENT_SECONDS = 15.0
+"""A gateway that is not ready and has not answered for this long no longer blocks."""
+GIVEN_UP_SECONDS = 60.0
+"""After this long even a ready gateway that does not answer no longer blocks."""
+
+
+def is_silent(gateway: GatewayPod) -> bool:
+    """Whether nobody waits for this gateway's answer any more."""
+    if gateway.silent_seconds >= GIVEN_UP_SECONDS:
+        return True
+    return gateway.silent_seconds >= SILENT_SECONDS and not gateway.ready
+
+
+def _counting(snapshot: Snapshot) -> Iterator[GatewayPod]:
+    return (gateway for gateway in snapshot.gateways if not is_silent(gateway))
+
+
+def weight_at(gateway: GatewayPod, revision: str) -> int | None:
+    """Percent this gateway gives a revision; None while it has not answered."""
+    if gateway.state is None:
+        return None
+    for cluster in gateway.state.clusters:
+        if cluster.hash == revision:
+            return cluster.weight
+    return 0
+
+
+def highest_weight(snapshot: Snapshot, revision: str) -> int:
+    """The highest percent that any gateway reports for a revision."""
+    weights = (weight_at(gateway, revision) for gateway in snapshot.gateways)
+    return max((weight for weight in weights if weight is not None), default=0)
+
+
+def everyone_uses(snapshot: Snapshot, revision: str, weight: int) -> bool:
+    """Whether every gateway that counts gives exactly this weight; false without any."""
+    counting = list(_counting(snapshot))
+    return bool(counting) and all(weight_at(gateway, revision) == weight for gateway in counting)
+
+
+def nobody_sends(snapshot: Snapshot, revision: str) -> bool:
+    """Whether every gateway that counts reads weight 0 for a revision."""
+    return all(weight_at(gateway, revision) == 0 for gateway in _counting(snapshot))
+
+
+def active_requests(snapshot: Snapshot, revision: str) -> int:
+    """Requests in flight to a revision, over all gateways that count."""
+    return sum(
+        cluster.active
+        for gateway in _counting(snapshot)
+        if gateway.state is not None
+        for cluster in gateway.state.clusters
+        if cluster.hash == revision
+    )
+
+
+def nobody_knows(snapshot: Snapshot, revision: str) -> bool:
+    """Whether no gateway that counts has a cluster for a revision any more."""
+    return all(
+        gateway.state is not None
+        and all(cluster.hash != revision for cluster in gateway.state.clusters)
+        for gateway in _counting(snapshot)
+    )
+
+
+def endpoints_seen(snapshot: Snapshot, revision: str) -> int:
+    """The fewest endpoints that any gateway that counts would send to; 0 without a gateway."""
+    found = [
+        next((c.endpoints for c in gateway.state.clusters if c.hash == revision), 0)
+        if gateway.state is not None
+        else 0
+        for gateway in _counting(snapshot)
+    ]
+    return min(found, default=0)

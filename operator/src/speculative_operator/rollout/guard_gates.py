@@ -1,0 +1,105 @@
+"""Gates of the guard: after promotion the old revision is kept while judging goes on."""
+
+from speculative_api.conditions import Reason
+from speculative_api.v1alpha1 import StableStatus
+from speculative_operator.decision import Assessment, Event
+from speculative_operator.rollout.canary_gates import RESTARTS_LIMIT
+from speculative_operator.rollout.times import seconds_since, stamp
+from speculative_operator.rollout.transition import (
+    Transition,
+    fail,
+    retire,
+    transition,
+    verdict,
+    wanted,
+)
+from speculative_operator.snapshot import Snapshot
+
+
+def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
+    """The promoted revision shows itself worse, or its pods crash: the old one returns."""
+    guard, stable = snapshot.status.guard, snapshot.status.stable
+    if guard is None or stable is None or snapshot.ready_pods(guard.hash) == 0:
+        return None
+    metric = assessment.failed
+    pods = snapshot.pods_of(stable.hash)
+    restarts = sum(pod.restarts for pod in pods)
+    ended = next(
+        (p.termination for p in pods if p.termination and not p.termination.retryable), None
+    )
+    if metric is not None:
+        return _returned(snapshot, reason=metric.reason, message=metric.message, failed=True)
+    if ended is not None:
+        return _returned(snapshot, reason=ended.reason, message=ended.detail, failed=True)
+    if restarts >= RESTARTS_LIMIT:
+        message = f"{restarts} container restarts (limit {RESTARTS_LIMIT})"
+        return _returned(snapshot, reason=Reason.CANARY_UNHEALTHY, message=message, failed=True)
+    return None
+
+
+def guard_reverted(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """The spec went back to the old words while they are still kept: return at once."""
+    guard = snapshot.status.guard
+    if guard is None or wanted(snapshot) != guard.hash:
+        return None
+    message = "the spec went back to the revision before"
+    return _returned(snapshot, reason=Reason.SUPERSEDED, message=message, failed=False)
+
+
+def _returned(snapshot: Snapshot, *, reason: str, message: str, failed: bool) -> Transition | None:
+    guard, bad = snapshot.status.guard, snapshot.status.stable
+    if guard is None or bad is None:
+        return None
+    now = stamp(snapshot.now)
+    stable = StableStatus(revision=guard.revision, hash=guard.hash, available_at=now)
+    text = (
+        f"Revision {bad.revision} ({bad.hash}) was taken back for revision {guard.revision} "
+        f"({guard.hash}): {message}"
+    )
+    memory = (
+        fail(snapshot, bad.hash, reason=reason, message=text)
+        if failed
+        else snapshot.status.failed_revisions
+    )
+    return transition(
+        snapshot,
+        Event(Reason.ROLLED_BACK, f"{reason}: {text}", "Warning" if failed else "Normal"),
+        stable=stable,
+        guard=None,
+        retiring=retire(snapshot, bad.hash),
+        failed_revisions=memory,
+        verdict=verdict(
+            snapshot,
+            bad.hash,
+            outcome="RolledBack" if failed else "Superseded",
+            reason=reason,
+            message=text,
+        ),
+    )
+
+
+def guard_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
+    """The guard's time is up, or the spec moved on: the old revision goes."""
+    guard, stable = snapshot.status.guard, snapshot.status.stable
+    if guard is None or stable is None:
+        return None
+    waited = seconds_since(guard.started_at, snapshot.now)
+    moved_on = wanted(snapshot) != stable.hash
+    if not moved_on and waited < snapshot.spec.rollout.guard.duration_seconds:
+        return None
+    details = "; ".join(metric.message for metric in assessment.metrics)
+    why = "the spec moved on" if moved_on else f"nothing pointed to worse in {waited:.0f} s"
+    text = f"The guard of revision {stable.revision} ({stable.hash}) is over: {why}. {details}"
+    return transition(
+        snapshot,
+        Event("GuardOver", text.rstrip()),
+        guard=None,
+        retiring=retire(snapshot, guard.hash),
+        verdict=verdict(
+            snapshot,
+            stable.hash,
+            outcome="GuardPassed",
+            reason=Reason.SUPERSEDED if moved_on else Reason.PROMOTED,
+            message=text.rstrip(),
+        ),
+    )

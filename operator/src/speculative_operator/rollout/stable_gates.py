@@ -1,0 +1,120 @@
+"""Gates about the revision in service: the first one, a restored one, one replaced directly."""
+
+from speculative_api.conditions import Reason
+from speculative_api.labels import RETRY
+from speculative_api.v1alpha1 import StableStatus
+from speculative_operator.decision import Assessment, Event
+from speculative_operator.rollout.times import stamp
+from speculative_operator.rollout.transition import (
+    Transition,
+    fail,
+    has_failed,
+    next_number,
+    retire,
+    transition,
+    wanted,
+)
+from speculative_operator.snapshot import Snapshot
+
+
+def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """A person said retry: the named hash is forgotten as failed, once per annotation value."""
+    asked = snapshot.annotations.get(RETRY)
+    if not asked or asked == snapshot.status.observed_retry or len(asked) > 256:
+        return None
+    revision = asked.partition("@")[0]
+    kept = [entry for entry in snapshot.status.failed_revisions if entry.hash != revision]
+    forgotten = len(kept) < len(snapshot.status.failed_revisions)
+    message = (
+        f"Revision {revision} may be tried again."
+        if forgotten
+        else f"Nothing to retry: {revision} is not among the failed revisions."
+    )
+    return transition(
+        snapshot,
+        Event("RetryRequested", message),
+        failed_revisions=kept,
+        observed_retry=asked,
+    )
+
+
+def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """Status is empty but children exist (a restore): stable is what the route says."""
+    if snapshot.status.stable is not None:
+        return None
+    revision = snapshot.route.default if snapshot.route else None
+    if revision is None:
+        tracks = (view.hash for view in snapshot.deployments.values() if view.track == "stable")
+        revision = next(tracks, None)
+    if revision is None or revision not in snapshot.revisions:
+        return None
+    ready = snapshot.ready_pods(revision) > 0
+    stable = StableStatus(
+        revision=snapshot.revisions[revision].number,
+        hash=revision,
+        available_at=stamp(snapshot.now) if ready else None,
+    )
+    message = f"Status was empty; {revision} is stable, as the route says."
+    return transition(snapshot, Event("StableRestored", message), stable=stable)
+
+
+def first_revision(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """Nothing exists yet: the wanted revision becomes stable without a trial."""
+    if snapshot.status.stable is not None or snapshot.findings:
+        return None
+    revision = snapshot.words.hash
+    stable = StableStatus(revision=next_number(snapshot, revision), hash=revision)
+    event = Event(Reason.REVISION_STARTING, f"Revision 1 ({revision}) starts.")
+    return transition(snapshot, event, stable=stable)
+
+
+def stable_available(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """Stable has all its pods ready for the first time: from now on it is protected."""
+    stable = snapshot.status.stable
+    if stable is None or stable.available_at is not None or snapshot.spec.replicas == 0:
+        return None
+    ready = snapshot.ready_pods(stable.hash)
+    if ready < snapshot.spec.replicas:
+        return None
+    message = f"Revision {stable.revision} ({stable.hash}) is available: {ready} pods ready."
+    return transition(
+        snapshot,
+        Event(Reason.STABLE_READY, message),
+        stable=stable.model_copy(update={"available_at": stamp(snapshot.now)}),
+    )
+
+
+def first_revision_failed(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """A revision that was never available ended with a reason that no retry can cure."""
+    stable = snapshot.status.stable
+    if stable is None or stable.available_at is not None or has_failed(snapshot, stable.hash):
+        return None
+    for pod in snapshot.pods_of(stable.hash):
+        end = pod.termination
+        if end is not None and not end.retryable:
+            message = f"Revision {stable.revision} ({stable.hash}): {end.detail}"
+            return transition(
+                snapshot,
+                Event(end.reason, message, "Warning"),
+                failed_revisions=fail(snapshot, stable.hash, reason=end.reason, message=message),
+            )
+    return None
+
+
+def stable_replaced_directly(snapshot: Snapshot, _: Assessment) -> Transition | None:
+    """Nothing serves yet (never available, or scaled to 0): a new spec needs no trial."""
+    status = snapshot.status
+    revision = wanted(snapshot)
+    if status.stable is None or revision is None or revision == status.stable.hash:
+        return None
+    if status.canary is not None or status.guard is not None or has_failed(snapshot, revision):
+        return None
+    if status.stable.available_at is not None and snapshot.spec.replicas > 0:
+        return None
+    stable = StableStatus(revision=next_number(snapshot, revision), hash=revision)
+    retiring = [e for e in retire(snapshot, status.stable.hash) if e.hash != revision]
+    message = (
+        f"Revision {stable.revision} ({revision}) replaces {status.stable.hash} directly: "
+        "no pod of that was serving."
+    )
+    return transition(snapshot, Event(Reason.SUPERSEDED, message), stable=stable, retiring=retiring)

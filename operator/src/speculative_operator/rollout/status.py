@@ -1,0 +1,216 @@
+"""The published half of status: conditions, live figures and the one-line message."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from speculative_api.conditions import ConditionType, Reason
+from speculative_api.labels import REVISION
+from speculative_api.v1alpha1 import Condition, Method, SpeculativeDeploymentStatus
+from speculative_operator.decision import Assessment
+from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.steps import canary_replicas, step_at, steps_of
+from speculative_operator.rollout.times import seconds_since, stamp
+from speculative_operator.rollout.transition import wanted
+from speculative_operator.snapshot import Snapshot, WorkerPod
+
+State = Literal["True", "False", "Unknown"]
+
+
+def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeploymentStatus:
+    """The status to show: memory as it is, with figures and conditions of this moment."""
+    status = snapshot.status
+    stable, canary = status.stable, status.canary
+    if stable is not None:
+        stable = stable.model_copy(
+            update={
+                "replicas": snapshot.spec.replicas,
+                "ready_replicas": snapshot.ready_pods(stable.hash),
+                "acceptance_length": acceptance_length(snapshot.pods_of(stable.hash)),
+            }
+        )
+    if canary is not None:
+        canary = canary.model_copy(
+            update={
+                "replicas": canary_replicas(snapshot),
+                "ready_replicas": snapshot.ready_pods(canary.hash),
+                "acceptance_length": acceptance_length(snapshot.pods_of(canary.hash)),
+                "observed_weight": highest_weight(snapshot, canary.hash),
+            }
+        )
+    serving = [part.hash for part in (stable, canary) if part is not None]
+    conditions = [_condition(snapshot, *found) for found in _conditions(snapshot, assessment)]
+    progressing = next(c for c in conditions if c.type == ConditionType.PROGRESSING)
+    return status.model_copy(
+        update={
+            "observed_generation": snapshot.generation,
+            "conditions": conditions,
+            "stable": stable,
+            "canary": canary,
+            "route_sequence": snapshot.route.sequence if snapshot.route else 0,
+            "replicas": sum(len(snapshot.pods_of(revision)) for revision in serving),
+            "selector": f"{REVISION} in ({','.join(serving)})" if serving else "",
+            "message": progressing.message[:1000],
+        }
+    )
+
+
+def acceptance_length(pods: Iterable[WorkerPod]) -> str | None:
+    """Tokens per decoding step since the pods' engines started, pooled; None when not measured."""
+    generated = accepted = 0
+    for pod in pods:
+        digest = pod.digest
+        if digest is None or digest.generated_tokens is None or digest.accepted_tokens is None:
+            continue
+        generated += digest.generated_tokens
+        accepted += digest.accepted_tokens
+    steps = generated - accepted
+    return f"{generated / steps:.2f}" if steps > 0 else None
+
+
+Found = tuple[ConditionType, State, Reason, str]
+
+
+def _conditions(snapshot: Snapshot, assessment: Assessment) -> list[Found]:
+    return [
+        _accepted(snapshot),
+        _available(snapshot),
+        _progressing(snapshot, assessment),
+        _speculating(snapshot),
+        _gateway(snapshot),
+    ]
+
+
+def _condition(
+    snapshot: Snapshot, kind: ConditionType, state: State, reason: Reason, message: str
+) -> Condition:
+    before = next((c for c in snapshot.status.conditions if c.type == kind), None)
+    same = before is not None and before.status == state
+    return Condition(
+        type=kind,
+        status=state,
+        reason=reason,
+        message=message[:4000],
+        observed_generation=snapshot.generation,
+        last_transition_time=before.last_transition_time
+        if before is not None and same
+        else stamp(snapshot.now),
+    )
+
+
+def _accepted(snapshot: Snapshot) -> Found:
+    kind = ConditionType.ACCEPTED
+    if snapshot.findings:
+        return kind, "False", Reason.INVALID_SPEC, "; ".join(snapshot.findings)
+    if snapshot.conflicts:
+        names = ", ".join(snapshot.conflicts)
+        message = f"{names} exists and belongs to somebody else: remove it or rename this resource"
+        return kind, "False", Reason.NAME_CONFLICT, message
+    return kind, "True", Reason.VALID, "The spec can be rendered."
+
+
+def _available(snapshot: Snapshot) -> Found:
+    kind, stable = ConditionType.AVAILABLE, snapshot.status.stable
+    if stable is None:
+        return kind, "False", Reason.STABLE_NOT_READY, "There is no revision yet."
+    failed = next((e for e in snapshot.status.failed_revisions if e.hash == stable.hash), None)
+    if failed is not None and stable.available_at is None:
+        message = f"{failed.reason}: {failed.message}"
+        return kind, "False", Reason.FIRST_REVISION_FAILED, message
+    ready, asked = snapshot.ready_pods(stable.hash), snapshot.spec.replicas
+    message = f"{ready} of {asked} pods of the stable revision {stable.hash} are ready."
+    if ready < asked:
+        why = next(
+            (p.waiting_reason for p in snapshot.pods_of(stable.hash) if p.waiting_reason), ""
+        )
+        message = f"{message} {why}".rstrip()
+        return kind, "True" if ready else "False", Reason.STABLE_NOT_READY, message
+    return kind, "True", Reason.STABLE_READY, message
+
+
+def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
+    kind, status = ConditionType.PROGRESSING, snapshot.status
+    stable, canary, guard = status.stable, status.canary, status.guard
+    if stable is None:
+        return kind, "False", Reason.INVALID_SPEC, "Nothing to start: the spec is refused."
+    if canary is not None:
+        reason, message = _canary(snapshot, assessment)
+        return kind, "Unknown" if canary.held else "True", reason, message
+    if guard is not None:
+        left = snapshot.spec.rollout.guard.duration_seconds
+        message = (
+            f"Revision {stable.revision} ({stable.hash}) is stable; revision {guard.revision} "
+            f"({guard.hash}) is kept with {guard.weight} percent for {left} s."
+        )
+        return kind, "True", Reason.GUARDING, message
+    failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
+    if failed is not None:
+        if stable.hash == failed.hash:
+            return kind, "False", Reason.FIRST_REVISION_FAILED, f"{failed.reason}: {failed.message}"
+        message = (
+            f"{failed.reason}: {failed.message} Not tried again until `kubectl speculative retry`."
+        )
+        return kind, "False", Reason.ROLLED_BACK, message
+    if status.retiring:
+        names = ", ".join(entry.hash for entry in status.retiring)
+        return kind, "True", Reason.REMOVING_REVISION, f"Taking {names} out of the gateways."
+    if stable.available_at is None and snapshot.spec.replicas > 0:
+        message = _available(snapshot)[3]
+        return kind, "True", Reason.REVISION_STARTING, message
+    message = f"Revision {stable.revision} ({stable.hash}) is what the spec asks for."
+    return kind, "True", Reason.COMPLETE, message
+
+
+def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
+    canary = snapshot.status.canary
+    if canary is None:
+        raise ValueError("no canary to describe")
+    name = f"Revision {canary.revision} ({canary.hash})"
+    rollout = snapshot.spec.rollout
+    count = len(steps_of(rollout))
+    if canary.step < 0:
+        ready, asked = snapshot.ready_pods(canary.hash), canary_replicas(snapshot)
+        why = next(
+            (p.waiting_reason for p in snapshot.pods_of(canary.hash) if p.waiting_reason), ""
+        )
+        return Reason.CANARY_STARTING, f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
+    at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
+    details = "; ".join(metric.message for metric in assessment.metrics)
+    if canary.held is not None:
+        return Reason(canary.held), f"{at}, waits for `promote` or `abort`. {details}".rstrip()
+    step = step_at(rollout, canary.step)
+    if step is not None and step.pause is not None and step.pause.duration_seconds:
+        # Rounded to the period, so that a quiet pass does not rewrite status each second.
+        passed = seconds_since(canary.step_started_at, snapshot.now)
+        at += f" ({int(passed // 30) * 30} of {step.pause.duration_seconds} s)"
+    return Reason.CANARY_WEIGHTED, f"{at}. {details}".rstrip()
+
+
+def _speculating(snapshot: Snapshot) -> Found:
+    kind, stable = ConditionType.SPECULATION_ACTIVE, snapshot.status.stable
+    digests = [p.digest for p in snapshot.pods_of(stable.hash) if p.digest] if stable else []
+    if not digests:
+        return kind, "Unknown", Reason.NOT_MEASURED, "No pod of stable has answered yet."
+    if all(digest.method == Method.NONE for digest in digests):
+        return kind, "Unknown", Reason.NOT_CONFIGURED, "The stable revision drafts nothing."
+    drafted = sum(digest.draft_tokens or 0 for digest in digests)
+    generated = sum(digest.generated_tokens or 0 for digest in digests)
+    if drafted > 0:
+        return kind, "True", Reason.DRAFTING, "Draft tokens are being proposed and verified."
+    if generated > 0:
+        message = "Tokens were generated and none was drafted: check the method against the load."
+        return kind, "False", Reason.NOT_DRAFTING, message
+    return kind, "Unknown", Reason.NOT_MEASURED, "No token was generated yet."
+
+
+def _gateway(snapshot: Snapshot) -> Found:
+    kind = ConditionType.GATEWAY_READY
+    sequence = snapshot.route.sequence if snapshot.route else 0
+    living = [gateway for gateway in snapshot.gateways if not gateway.terminating]
+    good = [g for g in living if g.ready and g.state is not None and g.state.sequence == sequence]
+    refused = next((g.state.error for g in living if g.state is not None and g.state.error), "")
+    message = f"{len(good)} of {snapshot.spec.gateway.replicas} gateway pods use the current route."
+    if refused:
+        message = f"{message} Refused: {refused}"
+    if len(good) >= snapshot.spec.gateway.replicas and not refused:
+        return kind, "True", Reason.GATEWAY_SERVING, message
+    return kind, "True" if good else "False", Reason.GATEWAY_NOT_SERVING, message

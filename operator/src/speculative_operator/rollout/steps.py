@@ -1,0 +1,45 @@
+"""The steps of a rollout and what each needs: weights, pods, time."""
+
+from math import ceil
+
+from speculative_api.v1alpha1 import PauseStep, Rollout, RolloutStep
+from speculative_operator.snapshot import Snapshot
+
+DEFAULT_STEPS = (
+    RolloutStep(weight=10),
+    RolloutStep(pause=PauseStep(duration_seconds=300)),
+)
+"""What a rollout without steps does, as the field's description says."""
+
+
+def steps_of(rollout: Rollout) -> tuple[RolloutStep, ...]:
+    """The steps in force."""
+    return tuple(rollout.steps) or DEFAULT_STEPS
+
+
+def step_at(rollout: Rollout, index: int) -> RolloutStep | None:
+    """One step; None before the first and after the last."""
+    steps = steps_of(rollout)
+    return steps[index] if 0 <= index < len(steps) else None
+
+
+def is_finishing(rollout: Rollout, index: int) -> bool:
+    """Whether all steps are behind and only promotion is left."""
+    return index >= len(steps_of(rollout))
+
+
+def canary_replicas(snapshot: Snapshot) -> int:
+    """Pods the canary needs now: for its weight, for the step it enters, all for promotion.
+
+    Surge sizing, design section 5: max(1, ceil(N w / 100)); stable keeps N.
+    """
+    canary = snapshot.status.canary
+    total = snapshot.spec.replicas
+    if canary is None:
+        return 0
+    rollout = snapshot.spec.rollout
+    if is_finishing(rollout, canary.step):
+        return max(1, total)
+    step = step_at(rollout, max(canary.step, 0))
+    wanted = max(canary.weight, (step.weight or 0) if step else 0)
+    return min(max(1, total), max(1, ceil(total * wanted / 100)))

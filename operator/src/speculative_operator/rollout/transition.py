@@ -1,0 +1,107 @@
+"""A transition: the next status memory and its events, and the small edits gates share."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from speculative_api.conditions import Reason
+from speculative_api.v1alpha1 import (
+    FailedRevision,
+    RetiringStatus,
+    SpeculativeDeploymentStatus,
+    Verdict,
+)
+from speculative_operator.decision import Event
+from speculative_operator.rollout.times import stamp
+from speculative_operator.snapshot import Snapshot
+
+FAILED_KEPT = 32
+"""Failed hashes remembered; the oldest is forgotten first (the CRD's bound on the list)."""
+
+VerdictOutcome = Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a gate decided; written before any of its effects."""
+
+    status: SpeculativeDeploymentStatus
+    events: tuple[Event, ...] = ()
+
+
+def transition(snapshot: Snapshot, *events: Event, **changes: Any) -> Transition:
+    """The snapshot's status with some fields replaced."""
+    return Transition(snapshot.status.model_copy(update=changes), events)
+
+
+def next_number(snapshot: Snapshot, revision: str) -> int:
+    """The history number of a revision: its stored one, else one above all."""
+    if revision in snapshot.revisions:
+        return snapshot.revisions[revision].number
+    status = snapshot.status
+    known = [record.number for record in snapshot.revisions.values()]
+    known += [part.revision for part in (status.stable, status.canary, status.guard) if part]
+    return max(known, default=0) + 1
+
+
+def retire(snapshot: Snapshot, revision: str) -> list[RetiringStatus]:
+    """The retiring list with one more revision, in the order of removal."""
+    kept = [entry for entry in snapshot.status.retiring if entry.hash != revision]
+    return [*kept, RetiringStatus(hash=revision, since=stamp(snapshot.now))]
+
+
+def fail(snapshot: Snapshot, revision: str, *, reason: str, message: str) -> list[FailedRevision]:
+    """The failed list with this revision as the newest."""
+    others = [entry for entry in snapshot.status.failed_revisions if entry.hash != revision]
+    entry = FailedRevision(
+        hash=revision, reason=reason, message=message[:4000], at=stamp(snapshot.now)
+    )
+    return [*others, entry][-FAILED_KEPT:]
+
+
+def verdict(
+    snapshot: Snapshot, revision: str, *, outcome: VerdictOutcome, reason: str, message: str
+) -> Verdict:
+    """The last decision, with its arithmetic."""
+    return Verdict(
+        hash=revision,
+        outcome=outcome,
+        reason=reason,
+        message=message[:4000],
+        at=stamp(snapshot.now),
+    )
+
+
+def has_failed(snapshot: Snapshot, revision: str) -> bool:
+    """Whether a revision failed and nobody said retry since."""
+    return any(entry.hash == revision for entry in snapshot.status.failed_revisions)
+
+
+def wanted(snapshot: Snapshot) -> str | None:
+    """The hash the user wants; while the spec is refused, what is running stays wanted."""
+    if not snapshot.findings:
+        return snapshot.words.hash
+    status = snapshot.status
+    running = status.canary or status.stable
+    return running.hash if running else None
+
+
+def canary_ends(
+    snapshot: Snapshot, *, outcome: VerdictOutcome, reason: str, message: str, failed: bool
+) -> Transition:
+    """The canary is taken out: memory of why, weight 0 derived, removal in order."""
+    canary = snapshot.status.canary
+    if canary is None:
+        return Transition(snapshot.status)
+    text = f"Revision {canary.revision} ({canary.hash}): {message}"
+    changes: dict[str, Any] = {
+        "canary": None,
+        "retiring": retire(snapshot, canary.hash),
+        "verdict": verdict(snapshot, canary.hash, outcome=outcome, reason=reason, message=text),
+    }
+    if failed:
+        changes["failed_revisions"] = fail(snapshot, canary.hash, reason=reason, message=text)
+    kind: Literal["Normal", "Warning"] = "Warning" if failed else "Normal"
+    event_reason = {"RolledBack": Reason.ROLLED_BACK, "Aborted": Reason.ABORTED}.get(
+        outcome, Reason.SUPERSEDED
+    )
+    return transition(snapshot, Event(event_reason, f"{reason}: {text}", kind), **changes)

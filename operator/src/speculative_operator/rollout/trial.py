@@ -1,0 +1,31 @@
+"""Who is judged against whom at this moment."""
+
+from dataclasses import dataclass
+
+from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Candidate against control; `identity` changes whenever evidence must begin anew."""
+
+    candidate: str
+    control: str
+    identity: str
+
+
+def trial_of(status: SpeculativeDeploymentStatus) -> Trial | None:
+    """The trial that evidence is collected for; None while nobody is judged.
+
+    A canary is judged from its first step on; after promotion the promoted
+    revision is judged against the old one for as long as that is kept.
+    """
+    if status.stable is None:
+        return None
+    if status.guard is not None:
+        candidate, control = status.stable.hash, status.guard.hash
+        return Trial(candidate, control, f"{candidate}/guard/{status.guard.started_at}")
+    if status.canary is not None and status.canary.step >= 0:
+        candidate, control = status.canary.hash, status.stable.hash
+        return Trial(candidate, control, f"{candidate}/canary/{status.canary.started_at}")
+    return None
