@@ -1,0 +1,67 @@
+"""Names, labels and owner references of every child object, in one place.
+
+The resource's name has at most 40 characters (a rule of the CRD), so the
+longest name here, name plus hash, fits a Service's 63.
+"""
+
+from typing import Any
+
+from speculative_api import labels
+
+Labels = dict[str, str]
+
+
+def revision(name: str, hash_: str) -> str:
+    """Deployment, headless Service and ControllerRevision of one revision."""
+    return f"{name}-{hash_}"
+
+
+def gateway(name: str) -> str:
+    """Deployment, Service, ServiceAccount, RoleBinding and disruption budget of the gateway."""
+    return f"{name}-gateway"
+
+
+def route(name: str) -> str:
+    """ConfigMap that tells the gateways where to send requests."""
+    return f"{name}-route"
+
+
+def evidence(name: str) -> str:
+    """ConfigMap that holds what was measured about a canary so far."""
+    return f"{name}-evidence"
+
+
+def common_labels(name: str) -> Labels:
+    """Labels of every child: who made it and for which resource."""
+    return {labels.MANAGED_BY: labels.MANAGER, labels.NAME: name}
+
+
+def component_labels(name: str, component: str) -> Labels:
+    """Labels of one part, `labels.COMPONENT_WORKER` or `labels.COMPONENT_GATEWAY`."""
+    return common_labels(name) | {labels.COMPONENT: component}
+
+
+def worker_labels(name: str, hash_: str) -> Labels:
+    """Labels of one revision's pods and of what belongs to them."""
+    return component_labels(name, labels.COMPONENT_WORKER) | {labels.REVISION: hash_}
+
+
+def selector(labels_: Labels) -> Labels:
+    """The part of the labels that a selector matches on: all but the manager's name."""
+    return {key: value for key, value in labels_.items() if key != labels.MANAGED_BY}
+
+
+def owner_reference(name: str, uid: str) -> dict[str, Any]:
+    """The controller reference to the resource.
+
+    `blockOwnerDeletion` is false: true would need rights on finalizers, and a
+    deletion must never wait for us.
+    """
+    return {
+        "apiVersion": f"{labels.GROUP}/{labels.VERSION}",
+        "kind": labels.KIND,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
