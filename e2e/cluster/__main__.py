@@ -1,0 +1,65 @@
+"""Command line of the cluster tool; see `--help`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from . import local
+from .commands import say
+from .images import GATEWAY_IMAGE, OPERATOR_IMAGE, SIMULATE_IMAGE, WORKER_IMAGE, build_local_images
+from .settings import ClusterError, Settings, current_settings
+from .store import load_images
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m e2e.cluster", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("up", help="bring the cluster to a Ready node; heals an interrupted start")
+    down = verbs.add_parser("down", help="end it, and leave nothing behind but caches")
+    down.add_argument("--purge", action="store_true", help="remove the node's images too")
+    verbs.add_parser("images", help="build images whose inputs changed, and load them")
+    verbs.add_parser("status", help="say what runs; exit status 1 where the node is not Ready")
+    verbs.add_parser("kubeconfig", help="print the path of the kubeconfig")
+    return parser
+
+
+def _images(settings: Settings) -> None:
+    build_local_images(settings)
+    if local.dead_parts(settings):
+        raise ClusterError("images are built; to load them the cluster must be up: make cluster-up")
+    load_images(settings, (OPERATOR_IMAGE, GATEWAY_IMAGE, SIMULATE_IMAGE, WORKER_IMAGE))
+
+
+def _local(arguments: argparse.Namespace, settings: Settings) -> int:
+    if arguments.verb == "kubeconfig":
+        say(str(settings.kubeconfig))
+        return 0
+    if arguments.verb == "status":
+        return 0 if local.status(settings) else 1
+    with local.alone(settings):
+        if arguments.verb == "up":
+            local.up(settings)
+        elif arguments.verb == "down":
+            local.down(settings, purge=arguments.purge)
+        elif arguments.verb == "images":
+            _images(settings)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _local(arguments, current_settings())
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the next start clears what is half done", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

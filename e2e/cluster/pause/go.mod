@@ -1,0 +1,3 @@
+module speculative/e2e/pause
+
+go 1.24
