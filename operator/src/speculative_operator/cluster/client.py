@@ -1,0 +1,312 @@
+"""A thin client of the API server on aiohttp: JSON in, JSON out, every request timed.
+
+Called by the reflectors, the lease and the pass. It knows no kinds beyond
+`resources`, keeps no state and retries nothing: retrying is the queue's job.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, Self
+
+import aiohttp
+
+from speculative_api.labels import MANAGER
+from speculative_operator.cluster.access import Access
+from speculative_operator.cluster.resources import EVENT, JSON, Resource
+from speculative_operator.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    NotFound,
+    NotReadable,
+    Unavailable,
+)
+
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+MERGE_PATCH: Final = "application/merge-patch+json"
+LONGEST_LINE: Final = 8 * 2**20
+"""Bytes of one watch event; etcd stores at most 1.5 MiB per object."""
+
+Observer = Callable[[str, str, int], None]
+"""Told of every answered request: verb, kind, HTTP status (0: no answer)."""
+
+
+def _ignore(verb: str, kind: str, status: int) -> None:
+    del verb, kind, status
+
+
+def error_of(status: int, message: str) -> ApiError:
+    """The error for an HTTP status."""
+    found: type[ApiError] = {404: NotFound, 409: Conflict, 410: Gone}.get(status, ApiError)
+    if status in (0, 429) or status >= 500:
+        found = Unavailable
+    return found(message, status)
+
+
+class Client:
+    """One connection pool; `async with` closes it.
+
+    Every call raises `ApiError` or one of its subclasses.
+    """
+
+    def __init__(
+        self, access: Access, *, timeout_seconds: float = 15.0, observe: Observer = _ignore
+    ) -> None:
+        self._access = access
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._observe = observe
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise Unavailable("the client is not open")
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        authorization = await self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        return await self._session.request(
+            method,
+            self._access.server + path,
+            params=query,
+            data=body,
+            headers=headers,
+            timeout=timeout,
+            ssl=self._access.tls or True,
+            server_hostname=self._access.server_name,
+            proxy=self._access.proxy,
+        )
+
+    async def request(
+        self,
+        verb: str,
+        resource: Resource,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JSON | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = None,
+    ) -> tuple[int, JSON]:
+        """One request with a hard total timeout; gives HTTP status and answer."""
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        timeout = self._timeout
+        if timeout_seconds is not None:
+            timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        status = 0
+        try:
+            async with await self._open(
+                method, path, query=query, timeout=timeout, body=data, content_type=content_type
+            ) as response:
+                status, text = response.status, await response.text()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"{verb} {path}: {type(error).__name__} {error}") from error
+        finally:
+            self._observe(verb, resource.kind, status)
+        answer = _decoded(text)
+        if status >= 400:
+            message = answer.get("message", text[:512])
+            raise error_of(status, f"{verb} {path}: {status} {message}")
+        return status, answer
+
+    async def get(
+        self, resource: Resource, namespace: str, name: str, *, timeout_seconds: float | None = None
+    ) -> JSON:
+        """One object."""
+        path = resource.path(namespace, name)
+        answer = await self.request("get", resource, "GET", path, timeout_seconds=timeout_seconds)
+        return answer[1]
+
+    async def list_all(
+        self, resource: Resource, namespace: str = "", *, selector: str = "", page: int = 500
+    ) -> tuple[list[JSON], str]:
+        """All objects, read in pages, and the resourceVersion to watch from."""
+        query = {"limit": str(page)} | ({"labelSelector": selector} if selector else {})
+        items: list[JSON] = []
+        while True:
+            path = resource.path(namespace)
+            _, answer = await self.request("list", resource, "GET", path, query=query)
+            items += answer.get("items") or []
+            metadata = answer.get("metadata", {})
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion", ""))
+            query = query | {"continue": metadata["continue"]}
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        selector: str = "",
+        server_seconds: float = 300.0,
+        silent_seconds: float = 70.0,
+    ) -> AsyncIterator[tuple[str, JSON]]:
+        """Events (type, object) until the server ends the watch; bookmarks included.
+
+        Bookmarks come each minute, so `silent_seconds` without a byte means a
+        half-open connection (kopf#585) and raises Unavailable.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(max(1, int(server_seconds))),
+        } | ({"labelSelector": selector} if selector else {})
+        timeout = aiohttp.ClientTimeout(
+            total=server_seconds + silent_seconds,
+            sock_connect=silent_seconds,
+            sock_read=silent_seconds,
+        )
+        path = resource.path(namespace)
+        try:
+            async with await self._open("GET", path, query=query, timeout=timeout) as response:
+                self._observe("watch", resource.kind, response.status)
+                if response.status != 200:
+                    raise error_of(response.status, f"watch {path}: {await response.text()}")
+                async for line in _lines(response.content):
+                    yield _event(line, path)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"watch {path}: {type(error).__name__} {error}") from error
+
+    async def create(
+        self, resource: Resource, body: JSON, *, timeout_seconds: float | None = None
+    ) -> JSON:
+        """Creates; Conflict when the name is taken."""
+        path = resource.path(body["metadata"]["namespace"])
+        answer = await self.request(
+            "create",
+            resource,
+            "POST",
+            path,
+            query={"fieldManager": MANAGER},
+            body=body,
+            timeout_seconds=timeout_seconds,
+        )
+        return answer[1]
+
+    async def apply(self, resource: Resource, body: JSON) -> tuple[bool, JSON]:
+        """Server-side apply; says whether it created the object.
+
+        With `metadata.uid` in the body, a different or missing object is a Conflict.
+        """
+        metadata = body["metadata"]
+        status, answer = await self.request(
+            "apply",
+            resource,
+            "PATCH",
+            resource.path(metadata["namespace"], metadata["name"]),
+            query={"fieldManager": MANAGER, "force": "true"},
+            body=body,
+            content_type=APPLY_PATCH,
+        )
+        return status == 201, answer
+
+    async def replace(
+        self, resource: Resource, body: JSON, *, timeout_seconds: float | None = None
+    ) -> JSON:
+        """Replaces the object of `metadata.resourceVersion`, else Conflict."""
+        metadata = body["metadata"]
+        path = resource.path(metadata["namespace"], metadata["name"])
+        answer = await self.request(
+            "update", resource, "PUT", path, body=body, timeout_seconds=timeout_seconds
+        )
+        return answer[1]
+
+    async def set_status(self, resource: Resource, thing: JSON, status: JSON) -> JSON:
+        """Replaces `status` of exactly this version of the object, else Conflict.
+
+        A merge patch keeps absent keys, so keys that went are sent as null.
+        """
+        metadata = thing["metadata"]
+        path = resource.path(metadata["namespace"], metadata["name"], "status")
+        gone = {key: None for key in thing.get("status", {}) if key not in status}
+        body = {
+            "metadata": {key: metadata[key] for key in ("uid", "resourceVersion")},
+            "status": _replacing(thing.get("status", {}), status) | gone,
+        }
+        answer = await self.request(
+            "patch-status", resource, "PATCH", path, body=body, content_type=MERGE_PATCH
+        )
+        return answer[1]
+
+    async def delete(self, resource: Resource, thing: JSON) -> bool:
+        """Deletes exactly this object (by UID); False when it is gone already."""
+        metadata = thing["metadata"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": metadata["uid"]},
+        }
+        path = resource.path(metadata["namespace"], metadata["name"])
+        try:
+            await self.request("delete", resource, "DELETE", path, body=body)
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    async def emit(self, body: JSON) -> None:
+        """Creates an Event."""
+        await self.create(EVENT, body)
+
+
+def _replacing(old: JSON, new: JSON) -> JSON:
+    """A merge patch that turns `old` into `new`: keys that went become null, at every depth."""
+    patch: JSON = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            patch[key] = _replacing(before, value) | {k: None for k in before if k not in value}
+        else:
+            patch[key] = value
+    return patch
+
+
+def _decoded(text: str) -> JSON:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length up to LONGEST_LINE (aiohttp's own reader stops at 128 KiB)."""
+    rest = b""
+    async for chunk in stream.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line
+        if len(rest) > LONGEST_LINE:
+            raise aiohttp.ClientPayloadError("a watch event is longer than 8 MiB")
+
+
+def _event(line: bytes, path: str) -> tuple[str, JSON]:
+    try:
+        event: dict[str, Any] = json.loads(line)
+        kind, thing = event["type"], event["object"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotReadable(f"watch {path}: not an event: {line[:200]!r}") from error
+    if kind == "ERROR":
+        code = int(thing.get("code", 0))
+        raise error_of(code, f"watch {path}: {code} {thing.get('message', '')}")
+    return kind, thing

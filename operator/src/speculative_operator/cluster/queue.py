@@ -1,0 +1,134 @@
+"""Keys that are due for a pass: one pass per key at a time, next-look times, backoff.
+
+`wake` marks a key; a wake-up during its pass makes one more pass. A failed
+pass waits longer each time; only a change by a person cuts that wait short, so
+that our own writes can't feed a loop (zalando-incubator/kopf#223).
+"""
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import Awaitable, Callable
+
+from speculative_operator.cluster.resources import Key
+from speculative_operator.errors import Conflict, OperatorError
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Key], Awaitable[float | None]]
+"""One pass; gives the seconds until the next look, None when the key is gone."""
+
+
+class Queue:
+    """Runs `work` for due keys on `workers` tasks; times are seconds."""
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        workers: int = 8,
+        settle: float = 0.02,
+        first_backoff: float = 0.5,
+        longest_backoff: float = 60.0,
+        on_failure: Callable[[Key, Exception], None] = lambda key, error: None,
+    ) -> None:
+        self._work = work
+        self._workers = workers
+        self._settle = settle
+        """A burst of changes makes one pass."""
+        self._first_backoff = first_backoff
+        self._longest_backoff = longest_backoff
+        self._on_failure = on_failure
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._running: set[Key] = set()
+        self._dirty: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+        self.finished_at: float | None = None
+        """Loop time of the last completed pass."""
+
+    def __len__(self) -> int:
+        return len(self._due.keys() | self._running)
+
+    def wake(self, key: Key, by_a_person: bool = False) -> None:
+        """A pass is due now; after failures only if a person changed something."""
+        if by_a_person:
+            self._failures.pop(key, None)
+        if key in self._running:
+            self._dirty.add(key)
+        elif key not in self._failures:
+            self._schedule(key, self._settle)
+
+    def _schedule(self, key: Key, seconds: float) -> None:
+        """Sets the key's due time unless it is due earlier anyway."""
+        due = asyncio.get_running_loop().time() + seconds
+        if key in self._due and self._due[key] <= due:
+            return
+        self._due[key] = due
+        heapq.heappush(self._heap, (due, key))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._worker())
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._next()
+            await self._pass(key)
+
+    async def _next(self) -> Key:
+        while True:
+            wait = self._seconds_until_due()
+            if wait is not None and wait <= 0:
+                _, key = heapq.heappop(self._heap)
+                del self._due[key]
+                self._running.add(key)
+                return key
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+
+    def _seconds_until_due(self) -> float | None:
+        """Until the earliest key is due; None when none is."""
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return None
+        return self._heap[0][0] - asyncio.get_running_loop().time()
+
+    async def _pass(self, key: Key) -> None:
+        following: float | None
+        try:
+            following = await self._work(key)
+            self._failures.pop(key, None)
+            self.finished_at = asyncio.get_running_loop().time()
+        except Conflict as error:
+            # Somebody else wrote: look again soon, that is no failure of ours.
+            following = self._failed(key, error)
+        except OperatorError as error:
+            following = self._failed(key, error)
+            log.warning("event=pass-failed object=%s/%s why=%r", *key, str(error))
+        except Exception as error:
+            # The outermost loop: one bad object stops no other.
+            following = self._failed(key, error)
+            log.exception("event=pass-broken object=%s/%s", *key)
+        finally:
+            self._running.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            following = self._settle if key not in self._failures else following
+        if following is not None:
+            self._schedule(key, following)
+
+    def _failed(self, key: Key, error: Exception) -> float:
+        self._on_failure(key, error)
+        count = self._failures.get(key, 0)
+        self._failures[key] = count + 1
+        longest = self._longest_backoff
+        return min(self._first_backoff * 2.0 ** min(count, 30), longest)
