@@ -1,0 +1,147 @@
+"""`kubectl speculative`: reads the command line, talks to the API server, prints.
+
+Exit codes: 0 done; 1 no usable cluster, or refused by it; 2 bad command line;
+3 not found; 4 the request makes no sense now; 5 asked, but not seen in time.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from . import requests, screen
+from .errors import CliError, TimedOut, Unreachable
+from .resource import Resource, parse
+
+LOOK_EVERY_SECONDS = 1.0
+"""Time between two looks of --watch and --wait."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("name", help="name of the SpeculativeDeployment")
+    common.add_argument("-n", "--namespace", help="default: the context's namespace")
+    common.add_argument("--context", help="context of the kubeconfig")
+    common.add_argument("--kubeconfig", help="default: KUBECONFIG, then ~/.kube/config")
+    waits = argparse.ArgumentParser(add_help=False)
+    waits.add_argument("--wait", action="store_true", help="until the operator has acted on it")
+    waits.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="of --wait; default 60"
+    )
+    parser = argparse.ArgumentParser(
+        prog="kubectl speculative", description="Look at and steer rollouts."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    status = verbs.add_parser("status", parents=[common], help="the state on one screen")
+    status.add_argument("-w", "--watch", action="store_true", help="go on until interrupted")
+    status.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    promote = verbs.add_parser(
+        "promote", parents=[common, waits], help="go past the pause that the canary is in"
+    )
+    promote.add_argument(
+        "--step", type=int, help="only if the canary is in this step, counted from 1"
+    )
+    verbs.add_parser("abort", parents=[common, waits], help="roll the canary back")
+    retry = verbs.add_parser(
+        "retry", parents=[common, waits], help="let a failed revision be tried again"
+    )
+    retry.add_argument("--hash", help="which one; needed when several have failed")
+    return parser
+
+
+def _seconds(raw: str) -> float:
+    value = float(raw)
+    if not 0 < value < 86_400:
+        raise argparse.ArgumentTypeError(f"{raw} is not between 0 and 86400 seconds")
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    # The client takes two seconds to import: --help and a wrong flag need not wait for it.
+    from .cluster import connect
+
+    try:
+        with connect(
+            kubeconfig=arguments.kubeconfig,
+            context=arguments.context,
+            namespace=arguments.namespace,
+        ) as cluster:
+
+            def read() -> Resource:
+                return parse(cluster.read(arguments.name))
+
+            if arguments.verb == "status":
+                return _status(read, watch=arguments.watch, output=arguments.output)
+            request = _request(arguments, read())
+            cluster.annotate(arguments.name, annotation=request.annotation, value=request.value)
+            print(f"asked: {request.sentence}", flush=True)
+            if arguments.wait:
+                print(_outcome(request, read, seconds=arguments.timeout))
+    except CliError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Request:
+    if arguments.verb == "promote":
+        return requests.promote(resource, step=arguments.step)
+    if arguments.verb == "abort":
+        return requests.abort(resource)
+    return requests.retry(resource, revision=arguments.hash, now=datetime.now(UTC))
+
+
+def _outcome(request: requests.Request, read: Callable[[], Resource], *, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while True:
+        found = requests.outcome(request, read())
+        if found is not None:
+            return found
+        if time.monotonic() >= deadline:
+            raise TimedOut(
+                f"the operator has not acted on it for {seconds:.0f} s; the request stays: "
+                "is the operator running?"
+            )
+        time.sleep(LOOK_EVERY_SECONDS)
+
+
+def _status(read: Callable[[], Resource], *, watch: bool, output: str) -> int:
+    shown = ""
+    rewrite = watch and output == "text" and sys.stdout.isatty()
+    while True:
+        now = datetime.now(UTC)
+        try:
+            resource = read()
+        except Unreachable as error:
+            if not watch or not shown:
+                raise
+            print(f"error: {error}; trying again", file=sys.stderr)
+        else:
+            # On a terminal ages move on; elsewhere one block for each change.
+            mark = str(resource.raw_status) + str(resource.generation)
+            if rewrite or mark != shown:
+                _print(resource, now, output=output, watch=watch, rewrite=rewrite)
+            shown = mark
+        if not watch:
+            return 0
+        time.sleep(LOOK_EVERY_SECONDS)
+
+
+def _print(resource: Resource, now: datetime, *, output: str, watch: bool, rewrite: bool) -> None:
+    if output == "json":
+        found = screen.document(resource, now)
+        print(json.dumps(found, indent=None if watch else 2), flush=True)
+        return
+    head = "\x1b[H\x1b[2J" if rewrite else ""
+    foot = "" if rewrite or not watch else f"\n--- {now.strftime('%H:%M:%S')} UTC"
+    print(head + screen.text(resource, now) + foot, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

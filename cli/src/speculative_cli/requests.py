@@ -1,0 +1,151 @@
+"""Which annotation a verb writes, when it makes no sense, and when it is done. Pure.
+
+`promote`, `abort` and `retry` ask; the operator acts in its next pass. A
+request names the revision (and the step) it is about, so that one that
+arrives late, or is applied twice, does nothing to a later rollout.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+
+from speculative_api.labels import ABORT, PROMOTE, RETRY
+from speculative_api.v1alpha1 import CanaryStatus
+
+from .errors import Refused
+from .resource import Resource
+
+
+class Verb(Enum):
+    """What is asked of the operator."""
+
+    PROMOTE = auto()
+    ABORT = auto()
+    RETRY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One annotation to write, and the sentence that says what it asks."""
+
+    verb: Verb
+    annotation: str
+    value: str
+    hash: str
+    sentence: str
+    step: int = -1
+
+
+def _canary(resource: Resource, verb: str) -> CanaryStatus:
+    status = resource.status
+    if status.canary is not None:
+        return status.canary
+    where = f"{resource.namespace}/{resource.name} has no canary"
+    if status.guard is not None and status.stable is not None:
+        raise Refused(
+            f"{where}: {status.stable.hash} was promoted already and is judged on until its guard "
+            f"ends; there is nothing to {verb}"
+        )
+    raise Refused(f"{where}: there is nothing to {verb}")
+
+
+def promote(resource: Resource, *, step: int | None) -> Request:
+    """The request to go past the pause that the canary is in.
+
+    `step` counts from 1, as `status` shows it; None is the present one.
+
+    Raises:
+        Refused: no canary, not ready yet, another step, or not waiting.
+    """
+    canary = _canary(resource, "promote")
+    steps = resource.steps
+    if canary.step < 0:
+        raise Refused(
+            f"canary {canary.hash} is not ready yet ({canary.ready_replicas} of {canary.replicas} "
+            "pods): it can be promoted from its first pause on"
+        )
+    if canary.step >= len(steps):
+        raise Refused(f"canary {canary.hash} is past its last step and is being promoted")
+    if step is not None and step != canary.step + 1:
+        raise Refused(
+            f"canary {canary.hash} is in step {canary.step + 1} of {len(steps)}, not in step {step}"
+        )
+    if steps[canary.step].pause is None and canary.held is None:
+        raise Refused(
+            f"canary {canary.hash} is in step {canary.step + 1} of {len(steps)}, a weight on its "
+            "way to the gateways, not a pause: ask again in a moment"
+        )
+    return Request(
+        verb=Verb.PROMOTE,
+        annotation=PROMOTE,
+        value=f"{canary.hash}/{canary.step}",
+        hash=canary.hash,
+        step=canary.step,
+        sentence=f"canary {canary.hash} goes past step {canary.step + 1} of {len(steps)}",
+    )
+
+
+def abort(resource: Resource) -> Request:
+    """The request to roll the canary back.
+
+    Raises:
+        Refused: no canary.
+    """
+    canary = _canary(resource, "abort")
+    return Request(
+        verb=Verb.ABORT,
+        annotation=ABORT,
+        value=canary.hash,
+        hash=canary.hash,
+        sentence=f"canary {canary.hash} is rolled back",
+    )
+
+
+def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request:
+    """The request to forget that a revision failed.
+
+    Raises:
+        Refused: none failed, not this one, or several and none was named.
+    """
+    failed = {found.hash: found for found in resource.status.failed_revisions}
+    listed = ", ".join(f"{found.hash} ({found.reason})" for found in failed.values())
+    if not failed:
+        raise Refused(f"{resource.namespace}/{resource.name}: no revision has failed")
+    if revision is None and len(failed) > 1:
+        raise Refused(f"several revisions have failed: name one with --hash: {listed}")
+    chosen = revision or next(iter(failed))
+    if chosen not in failed:
+        raise Refused(f"revision {chosen} has not failed; these have: {listed}")
+    return Request(
+        verb=Verb.RETRY,
+        annotation=RETRY,
+        value=f"{chosen}@{now.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}",
+        hash=chosen,
+        sentence=f"revision {chosen} may be tried again, if the spec names it",
+    )
+
+
+def outcome(request: Request, resource: Resource) -> str | None:
+    """What came of a request, as a sentence; None while the operator has not acted on it."""
+    status = resource.status
+    canary = status.canary
+    on_trial = canary is not None and canary.hash == request.hash
+    if request.verb is Verb.RETRY:
+        acted = status.observed_retry == request.value
+        return f"revision {request.hash} is no longer marked as failed" if acted else None
+    if canary is not None and on_trial:
+        if request.verb is Verb.PROMOTE and canary.step > request.step:
+            return f"canary {canary.hash} went on to {position(resource, canary.step)}"
+        return None
+    if status.stable is not None and status.stable.hash == request.hash:
+        return f"{request.hash} is the stable revision now"
+    verdict = status.verdict
+    if verdict is not None and verdict.hash == request.hash:
+        return f"{request.hash}: {verdict.outcome} ({verdict.reason}): {verdict.message}"
+    return f"{request.hash} is no longer on trial"
+
+
+def position(resource: Resource, step: int) -> str:
+    """Where in the rollout a step index is, in words."""
+    total = len(resource.steps)
+    return f"step {step + 1} of {total}" if step < total else "promotion"

@@ -1,0 +1,73 @@
+"""A SpeculativeDeployment as the verbs and the screen see it. Pure.
+
+Made from the raw object that the API server sends. Only the rollout is read
+from the spec, so that a spec with newer fields elsewhere can still be shown.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from speculative_api.v1alpha1 import (
+    PauseStep,
+    Rollout,
+    RolloutStep,
+    SpeculativeDeploymentStatus,
+)
+
+from .errors import CliError
+
+DEFAULT_STEPS = (RolloutStep(weight=10), RolloutStep(pause=PauseStep(duration_seconds=300)))
+"""What a rollout without steps does, as the description of `rollout.steps` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One object, parsed as far as needed."""
+
+    namespace: str
+    name: str
+    generation: int
+    rollout: Rollout
+    status: SpeculativeDeploymentStatus
+    method: str
+    raw_status: dict[str, Any]
+
+    @property
+    def steps(self) -> tuple[RolloutStep, ...]:
+        """The steps in force."""
+        return tuple(self.rollout.steps) or DEFAULT_STEPS
+
+    @property
+    def step(self) -> RolloutStep | None:
+        """The step the canary is in; None without a canary, before the first, after the last."""
+        canary = self.status.canary
+        if canary is None or not 0 <= canary.step < len(self.steps):
+            return None
+        return self.steps[canary.step]
+
+
+def parse(raw: dict[str, Any]) -> Resource:
+    """Reads a raw object.
+
+    Raises:
+        CliError: it has fields that this version does not know.
+    """
+    metadata, spec = raw["metadata"], raw.get("spec", {})
+    try:
+        return Resource(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            generation=metadata.get("generation", 0),
+            rollout=Rollout.model_validate(spec.get("rollout", {})),
+            status=SpeculativeDeploymentStatus.model_validate(raw.get("status", {})),
+            method=spec.get("speculation", {}).get("method", "None"),
+            raw_status=raw.get("status", {}),
+        )
+    except ValidationError as error:
+        fields = ", ".join(".".join(str(part) for part in e["loc"]) for e in error.errors()[:3])
+        raise CliError(
+            f"{metadata['namespace']}/{metadata['name']}: this version of kubectl-speculative "
+            f"can't read {fields}; upgrade it, or look with kubectl get -o yaml"
+        ) from error
