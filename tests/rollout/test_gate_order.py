@@ -1,0 +1,32 @@
+"""The order of the gates is a rule: ways out of a trial come before ways forward."""
+
+from speculative_operator.rollout.decide import GATES
+
+ORDER = [
+    "retry_requested",
+    "stable_restored",
+    "first_revision",
+    "first_revision_failed",
+    "stable_available",
+    "abort_requested",
+    "canary_superseded",
+    "canary_cannot_start",
+    "canary_unhealthy",
+    "canary_worse",
+    "canary_late",
+    "guard_reverted",
+    "promoted_worse",
+    "guard_over",
+    "canary_promoted",
+    "canary_ready",
+    "weight_given",
+    "pause_over",
+    "route_left",
+    "pods_released",
+    "stable_replaced_directly",
+    "canary_started",
+]
+
+
+def test_gates_run_in_this_order() -> None:
+    assert [gate.__name__ for gate in GATES] == ORDER

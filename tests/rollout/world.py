@@ -1,0 +1,182 @@
+"""A small pure world around `decide`: it does what Kubernetes and the gateways would do.
+
+Pods appear not ready and become ready later; gateways follow the shares one
+step later. Used by scenario and property tests.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from tests.builders import NOW, UID
+
+from speculative_api.gateway import Backend, ClusterState, GatewayState, Route
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
+from speculative_api.worker import Termination
+from speculative_operator.decision import Assessment, Decision, Event
+from speculative_operator.desired import revision
+from speculative_operator.rollout.decide import decide
+from speculative_operator.snapshot import (
+    DeploymentView,
+    GatewayPod,
+    RevisionRecord,
+    Snapshot,
+    WorkerPod,
+)
+
+
+@dataclass
+class World:
+    """One resource, its pods and one gateway."""
+
+    spec: SpeculativeDeploymentSpec
+    now: datetime = NOW
+    status: SpeculativeDeploymentStatus = field(default_factory=SpeculativeDeploymentStatus)
+    annotations: dict[str, str] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+    assessment: Assessment = field(default_factory=Assessment)
+    ends: dict[str, Termination] = field(default_factory=dict)
+    """How the pods of a revision end instead of becoming ready."""
+    unready: set[str] = field(default_factory=set)
+    active: dict[str, int] = field(default_factory=dict)
+    silent: bool = False
+    records: dict[str, RevisionRecord] = field(default_factory=dict)
+    pods: dict[str, list[bool]] = field(default_factory=dict)
+    route: Route | None = None
+    used: tuple[tuple[str, int], ...] = ()
+    """What the gateway uses: hash and weight."""
+    events: list[Event] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def snapshot(self) -> Snapshot:
+        pods = tuple(
+            WorkerPod(
+                name=f"{hash_}-{index}",
+                uid=f"{hash_}-{index}",
+                revision=hash_,
+                ready=ready,
+                termination=self.ends.get(hash_),
+            )
+            for hash_, readiness in self.pods.items()
+            for index, ready in enumerate(readiness)
+        )
+        clusters = tuple(
+            ClusterState(
+                hash=hash_,
+                weight=weight,
+                endpoints=sum(self.pods.get(hash_, [])),
+                active=self.active.get(hash_, 0),
+            )
+            for hash_, weight in self.used
+        )
+        gateway = GatewayPod(
+            name="gateway",
+            uid="gateway",
+            ready=True,
+            state=GatewayState(
+                envoy_started_at=0,
+                sampled_at=0,
+                sequence=self.route.sequence if self.route else -1,
+                ready=True,
+                clusters=clusters,
+            ),
+            silent_seconds=100.0 if self.silent else 0.0,
+        )
+        return Snapshot(
+            now=self.now,
+            namespace="llm",
+            name="chat",
+            uid=UID,
+            generation=1,
+            spec=self.spec,
+            status=self.status,
+            words=revision.words_of(self.spec),
+            annotations=dict(self.annotations),
+            findings=self.findings,
+            revisions=dict(self.records),
+            deployments={
+                hash_: DeploymentView(
+                    name=hash_,
+                    hash=hash_,
+                    track="",
+                    replicas=len(readiness),
+                    ready_replicas=sum(readiness),
+                )
+                for hash_, readiness in self.pods.items()
+            },
+            pods=pods,
+            gateways=(gateway,),
+            route=self.route,
+        )
+
+    def look(self, seconds: float = 1.0) -> Decision:
+        """One pass and its effects; time goes on and the world follows."""
+        snapshot = self.snapshot()
+        decision = decide(snapshot, self.assessment)
+        self.decisions.append(decision)
+        self.status = decision.status
+        self.events += decision.events
+        for scale in decision.scales:
+            if scale.hash not in self.records:
+                number = len(self.records) + 1
+                self.records[scale.hash] = RevisionRecord(scale.hash, number, {}, {})
+            readiness = self.pods.setdefault(scale.hash, [])
+            del readiness[scale.replicas :]
+            for index in range(len(readiness)):
+                readiness[index] = scale.hash not in self.ends and scale.hash not in self.unready
+            readiness += [False] * (scale.replicas - len(readiness))
+        kept = {scale.hash for scale in decision.scales}
+        for gone in set(self.pods) - kept:
+            del self.pods[gone]
+        self._follow(decision)
+        self.now += timedelta(seconds=seconds)
+        return decision
+
+    def _follow(self, decision: Decision) -> None:
+        if self.route is not None:
+            self.used = tuple((b.hash, b.weight) for b in self.route.backends)
+        if not decision.shares:
+            return
+        backends = tuple(
+            Backend(hash=share.hash, service=share.hash, weight=share.weight)
+            for share in decision.shares
+        )
+        if self.route is None or self.route.backends != backends:
+            sequence = self.route.sequence + 1 if self.route else 1
+            self.route = Route(
+                owner_uid=UID,
+                sequence=sequence,
+                model="chat",
+                default=backends[0].hash,
+                backends=backends,
+            )
+
+    def settle(self, looks: int = 30, seconds: float = 1.0) -> None:
+        """Looks until nothing changes any more, at most so often."""
+        for _ in range(looks):
+            before = (self.status, self.route, {k: list(v) for k, v in self.pods.items()})
+            decision = self.look(seconds)
+            after = (self.status, self.route, self.pods)
+            if not decision.transition and before == after:
+                return
+
+    def until(self, reason: str, looks: int = 200, seconds: float = 1.0) -> Event:
+        """Looks until an event of this reason was emitted."""
+        for _ in range(looks):
+            for event in self.look(seconds).events:
+                if event.reason == reason:
+                    return event
+        raise AssertionError(f"no {reason} within {looks} looks; got {self.events}")
+
+    def change(self, spec: SpeculativeDeploymentSpec) -> str:
+        """A user applies another spec; returns the hash it asks for."""
+        self.spec = spec
+        return revision.words_of(spec).hash
+
+    def with_assessment(self, assessment: Assessment) -> "World":
+        self.assessment = assessment
+        return self
+
+
+def changed(snapshot: Snapshot, **fields: object) -> Snapshot:
+    """The snapshot with some fields replaced."""
+    return replace(snapshot, **fields)  # type: ignore[arg-type]
