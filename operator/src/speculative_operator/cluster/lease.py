@@ -52,8 +52,8 @@ class Lease:
 
     async def acquire(self) -> None:
         """Waits until the lease is ours."""
-        while not await self._try():
-            await asyncio.sleep(self._period)  # noqa: ASYNC110 - the world is asked, not an event
+        while not await self._try():  # noqa: ASYNC110 - the world is asked, not an event
+            await asyncio.sleep(self._period)
         self.held = True
         log.info("event=lease-acquired identity=%s", self._identity)
 
