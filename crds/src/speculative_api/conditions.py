@@ -47,6 +47,7 @@ class Reason(StrEnum):
     DRAFTING = "Drafting"
     NOT_DRAFTING = "NotDrafting"
     NOT_MEASURED = "NotMeasured"
+    NOT_WORSE = "NotWorse"
     NOT_CONFIGURED = "NotConfigured"
     GATEWAY_SERVING = "GatewayServing"
     GATEWAY_NOT_SERVING = "GatewayNotServing"
@@ -80,6 +81,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
     Reason.DRAFTING: "Draft tokens are being proposed and verified.",
     Reason.NOT_DRAFTING: "Speculation is configured but no draft token was proposed.",
+    Reason.NOT_WORSE: "A metric showed that the canary is within its limit.",
     Reason.NOT_MEASURED: "No ready pod has answered with a digest yet.",
     Reason.NOT_CONFIGURED: "The method is None.",
     Reason.GATEWAY_SERVING: "Every gateway pod uses the current route.",

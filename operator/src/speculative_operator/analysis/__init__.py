@@ -1,0 +1,16 @@
+"""Judging a candidate against its control: pure, sequential, restartable.
+
+`begin` a trial, `observe` every look, `assess` at any moment. The method is
+explained in docs/analysis.md.
+"""
+
+from speculative_operator.analysis.verdict import (
+    Evidence,
+    Sample,
+    assess,
+    begin,
+    continues,
+    observe,
+)
+
+__all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe"]

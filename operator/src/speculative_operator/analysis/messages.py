@@ -1,0 +1,144 @@
+"""Verdicts in words: every sentence carries the arithmetic it rests on.
+
+In: the evidence of one metric. Out: a `MetricVerdict`. Called by `verdict`.
+An e-value of E is written "1 in E", rounded down: how rarely a candidate within
+the limit would look like this, NOT the chance that the candidate is bad.
+"""
+
+import math
+from typing import Final
+
+from speculative_api.conditions import Reason
+from speculative_api.v1alpha1 import MetricName
+from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
+from speculative_operator.decision import MetricVerdict, Outcome
+
+SHOWN_AT_MOST: Final = 1_000_000
+"""Beyond this a model's assumptions, not chance, are the weakest link."""
+
+
+def one_in(evidence: float) -> str:
+    """`1 in 4,000`: two leading digits, rounded down, between 1 and 1,000,000."""
+    whole = math.floor(min(max(evidence, 1.0), SHOWN_AT_MOST))
+    unit = 10 ** max(len(str(whole)) - 2, 0)
+    return f"1 in {whole // unit * unit:,}"
+
+
+def percent(part: float, whole: float) -> str:
+    """`1.2 %`; one digit after the point below 10."""
+    value = 100 * part / whole if whole else 0.0
+    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
+
+
+def acceptance(
+    evidence: MeanEvidence,
+    *,
+    failed: bool,
+    needed_worse: float,
+    needed_not_worse: float,
+    missing: str,
+) -> MetricVerdict:
+    """The verdict on tokens per step; `missing` says why there is none, if there is no block."""
+    total = evidence.total
+    figures = ""
+    if evidence.blocks:
+        ours = total.candidate_hits / total.candidate_exposure
+        theirs = total.control_hits / total.control_exposure
+        figures = (
+            f"acceptance length {1 + ours:.2f} tokens per step on the candidate, "
+            f"{1 + theirs:.2f} on stable: accepts {percent(ours, theirs)} of what stable does, "
+            f"limit {100 * evidence.limit:.0f} %"
+            if theirs
+            else f"acceptance length {1 + ours:.2f} tokens per step on the candidate, 1.00 on "
+            f"stable, limit {100 * evidence.limit:.0f} % of stable's accepted tokens"
+        )
+    return _verdict(
+        MetricName.ACCEPTANCE_LENGTH,
+        worse_reason=Reason.ACCEPTANCE_WORSE,
+        failed=failed,
+        worse=evidence.worse,
+        not_worse=evidence.not_worse,
+        needed=(needed_worse, needed_not_worse),
+        blocks=evidence.blocks,
+        figures=figures,
+        counts=f"{total.candidate_exposure:,.0f} candidate steps",
+        missing=f"acceptance length not measured: {missing}",
+    )
+
+
+def errors(
+    evidence: ErrorEvidence,
+    *,
+    failed: bool,
+    needed_worse: float,
+    needed_not_worse: float,
+    missing: str,
+) -> MetricVerdict:
+    """The verdict on failed requests; `missing` says why there is none, if there is no block."""
+    total = evidence.total
+    figures = (
+        f"errors {total.candidate_hits:,.0f} of {total.candidate_exposure:,.0f} requests "
+        f"({percent(total.candidate_hits, total.candidate_exposure)}) on the candidate, "
+        f"{total.control_hits:,.0f} of {total.control_exposure:,.0f} "
+        f"({percent(total.control_hits, total.control_exposure)}) on stable, limit "
+        f"{100 * evidence.limit:.0f} % or twice stable's"
+    )
+    return _verdict(
+        MetricName.ERROR_RATE,
+        worse_reason=Reason.ERRORS_WORSE,
+        failed=failed,
+        worse=evidence.worse,
+        not_worse=evidence.not_worse,
+        needed=(needed_worse, needed_not_worse),
+        blocks=evidence.blocks,
+        figures=figures,
+        counts=f"{total.candidate_exposure:,.0f} candidate requests",
+        missing=f"errors not measured: {missing}",
+    )
+
+
+def _verdict(
+    name: MetricName,
+    *,
+    worse_reason: Reason,
+    failed: bool,
+    worse: float,
+    not_worse: float,
+    needed: tuple[float, float],
+    blocks: int,
+    figures: str,
+    counts: str,
+    missing: str,
+) -> MetricVerdict:
+    if failed:
+        outcome, reason = Outcome.FAILED, worse_reason
+        text = (
+            f"{figures}. Evidence of worse {one_in(worse)} (needed {one_in(needed[0])}): a "
+            "candidate within the limit would look this bad, at any time in the rollout, in "
+            f"fewer than {one_in(worse)} rollouts. {_blocks(blocks)}, {counts}"
+        )
+    elif not blocks:
+        outcome, reason, text = Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, missing
+    else:
+        passed = not_worse >= needed[1]
+        outcome = Outcome.PASSED if passed else Outcome.INCONCLUSIVE
+        reason = Reason.NOT_WORSE if passed else Reason.ANALYSIS_INCONCLUSIVE
+        text = (
+            f"{figures}. Not worse {one_in(not_worse)} (needs {one_in(needed[1])}), worse "
+            f"{one_in(worse)} (needs {one_in(needed[0])}). {_blocks(blocks)}, {counts}"
+        )
+    return MetricVerdict(
+        name=name.value,
+        outcome=outcome,
+        reason=reason,
+        worse=worse,
+        not_worse=not_worse,
+        needed_worse=needed[0],
+        needed_not_worse=needed[1],
+        measured=blocks > 0,
+        message=text,
+    )
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"

@@ -1,0 +1,322 @@
+"""Evidence that grows only while the candidate keeps doing worse, or keeps doing fine.
+
+In: a `Contrast`, what both arms did in one block. Out: e-values. A candidate
+within its limit reaches an e-value of E, at whatever moment one looks, with a
+chance of at most 1/E (Ville's inequality); so one may look at every block.
+Everything is incremental, immutable and plain JSON. Called by `verdict`.
+
+Sources: Wang and Ramdas, arXiv 2310.03722 (the t mixture); Waudby-Smith and
+Ramdas, arXiv 2010.09686 (betting); Lindon and Malek, arXiv 2011.03567 (counts).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+STARTS: Final = 12
+"""The evidence is begun anew so many times, so that a late regression is not drowned by a good
+beginning; half of the stake is on the first start, the other half is spread over the others."""
+EVERY: Final = 30
+"""Blocks between two starts: 12 starts over an hour of 10 s blocks."""
+MIXTURE: Final = 0.3
+"""Prior precision of the effect, in blocks: the size of effect at which the test is sharpest."""
+WORSE_BLOCKS: Final = 4
+"""Blocks before a mean may be called worse; their variance is estimated from themselves."""
+NOT_WORSE_BLOCKS: Final = 8
+"""Blocks before a mean may be called not worse."""
+ERROR_BLOCKS: Final = 2
+"""Blocks before errors may be called worse: one burst never decides."""
+BETS: Final = (0.3, 1.0, 3.0, 10.0)
+"""Stakes per excess failure, each capped so that no block can lose more than 95 %."""
+ODDS: Final = (2.0, 5.0, 20.0, 100.0)
+"""How many times the odds at the limit the alternatives of the count half are."""
+FEWER: Final = (0.3, 0.6, 0.9)
+"""How far below the limit the alternatives of 'not worse' are."""
+CLUSTERING: Final = 2.0
+"""Design effect: errors come in pairs and bursts, so that a count is worth half."""
+BLOCK_GAIN: Final = math.log(20.0)
+"""Most that one block can multiply the evidence of errors by."""
+STABLE_FACTOR: Final = 2.0
+"""An error rate is worse only above this many times stable's."""
+ROUNDING: Final = 1e-9
+"""An excess below this share of the total is rounding noise: the t statistic has no scale of its
+own and would take a constant 1e-16 for a perfectly steady difference."""
+_HIGHEST_LOG: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """One block: hits (accepted tokens, failed requests) and exposure (steps, requests)."""
+
+    candidate_hits: float
+    candidate_exposure: float
+    control_hits: float
+    control_exposure: float
+
+    def share(self, limit: float) -> float:
+        """The candidate's share of the pooled hits if it is exactly at `limit` times control."""
+        weighted = limit * self.candidate_exposure
+        return weighted / (weighted + self.control_exposure)
+
+    @property
+    def pooled(self) -> float:
+        """Hits of both arms."""
+        return self.candidate_hits + self.control_hits
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an arm did nothing, so that there is nothing to compare."""
+        return self.candidate_exposure <= 0 or self.control_exposure <= 0
+
+
+NOTHING: Final = Contrast(0, 0, 0, 0)
+
+
+def _joined(left: Contrast, right: Contrast) -> Contrast:
+    return Contrast(
+        left.candidate_hits + right.candidate_hits,
+        left.candidate_exposure + right.candidate_exposure,
+        left.control_hits + right.control_hits,
+        left.control_exposure + right.control_exposure,
+    )
+
+
+def _mixed(values: Sequence[float]) -> float:
+    """The evidence over all starts; one not begun yet is worth its stake."""
+    later = 0.5 / (STARTS - 1)
+    waiting = STARTS - max(len(values), 1)
+    first = values[0] if values else 1.0
+    return 0.5 * first + later * (sum(values[1:]) + waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class _MeanSums:
+    """One start: blocks, sum and sum of squares of z, and the weight of the noise floor."""
+
+    blocks: int = 0
+    z: float = 0.0
+    z_squared: float = 0.0
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeanEvidence:
+    """Whether accepted tokens per step stay above `limit` times control's.
+
+    A mixture t test on blocks: the variance comes from the blocks themselves,
+    no binomial assumption. It is never taken to be smaller than what control's
+    own rate shows from block to block: a few blocks in which all of the
+    candidate's few requests happen to accept nothing look deceptively steady.
+    """
+
+    limit: float
+    total: Contrast = NOTHING
+    blocks: int = 0
+    starts: tuple[_MeanSums, ...] = ()
+    noise: float = 0.0
+    """Sum over neighbouring blocks of control's squared change of rate, per unit of exposure."""
+    last: tuple[float, float] | None = None
+    """Control's rate and exposure in the last block."""
+
+    def add(self, block: Contrast) -> "MeanEvidence":
+        """Takes one more block; an empty one changes nothing."""
+        if block.is_empty:
+            return self
+        share = block.share(self.limit)
+        excess = block.candidate_hits - share * block.pooled
+        if abs(excess) <= ROUNDING * block.pooled:
+            excess = 0.0
+        z = excess / math.sqrt(block.candidate_exposure)
+        weight = (1 - share) ** 2 + share**2 * block.control_exposure / block.candidate_exposure
+        due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
+        starts = (*self.starts, _MeanSums()) if due else self.starts
+        rate, noise = block.control_hits / block.control_exposure, self.noise
+        if self.last is not None:
+            before, exposure = self.last
+            noise += (rate - before) ** 2 / (1 / exposure + 1 / block.control_exposure)
+        return replace(
+            self,
+            total=_joined(self.total, block),
+            blocks=self.blocks + 1,
+            starts=tuple(
+                _MeanSums(s.blocks + 1, s.z + z, s.z_squared + z * z, s.floor + weight)
+                for s in starts
+            ),
+            noise=noise,
+            last=(rate, block.control_exposure),
+        )
+
+    @property
+    def worse(self) -> float:
+        """E-value against 'at or above the limit'."""
+        return _mixed([self._start(s, sign=-1, least=WORSE_BLOCKS) for s in self.starts])
+
+    @property
+    def not_worse(self) -> float:
+        """E-value against 'at or below the limit'."""
+        return _mixed([self._start(s, sign=1, least=NOT_WORSE_BLOCKS) for s in self.starts])
+
+    def _start(self, sums: _MeanSums, *, sign: int, least: int) -> float:
+        total = sign * sums.z
+        if total <= 0 or sums.blocks < least:
+            return 0.0
+        per_unit = self.noise / (self.blocks - 1)
+        variance = max(sums.z_squared, per_unit * sums.floor)
+        n = sums.blocks
+        log = 0.5 * math.log(MIXTURE / (n + MIXTURE)) - n / 2 * math.log1p(
+            -(total * total) / ((n + MIXTURE) * variance)
+        )
+        # Twice the two-sided mixture less one bounds the one-sided mixture from below.
+        return max(2 * math.exp(min(log, _HIGHEST_LOG)) - 1, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; floats keep every bit."""
+        return {
+            "limit": self.limit,
+            "total": _numbers(self.total),
+            "blocks": self.blocks,
+            "starts": [[s.blocks, s.z, s.z_squared, s.floor] for s in self.starts],
+            "noise": self.noise,
+            "last": self.last,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "MeanEvidence":
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
+        return cls(
+            limit=data["limit"],
+            total=Contrast(*data["total"]),
+            blocks=data["blocks"],
+            starts=tuple(_MeanSums(*sums) for sums in data["starts"]),
+            noise=data["noise"],
+            last=None if data["last"] is None else (data["last"][0], data["last"][1]),
+        )
+
+
+def _numbers(block: Contrast) -> list[float]:
+    return [
+        block.candidate_hits,
+        block.candidate_exposure,
+        block.control_hits,
+        block.control_exposure,
+    ]
+
+
+def _bets(excess: float, most_lost: float) -> list[float]:
+    """Log gains of betting on an excess whose mean at the limit is 0."""
+    if most_lost <= 0:
+        return [0.0] * len(BETS)
+    return [math.log1p(min(bet, 0.95 / most_lost) * excess) for bet in BETS]
+
+
+def _ratios(hits: float, misses: float, chance: float, factors: Sequence[float]) -> list[float]:
+    """Log likelihood ratios of binomial odds `factors` times those of `chance`."""
+    gains = []
+    for factor in factors:
+        other = factor * chance / (1 - chance + factor * chance)
+        gain = hits * math.log(other / chance)
+        if chance < 1:
+            gain += misses * math.log((1 - other) / (1 - chance))
+        gains.append(gain / CLUSTERING)
+    return gains
+
+
+def _mean_exp(logs: Sequence[float]) -> float:
+    return sum(math.exp(min(log, _HIGHEST_LOG)) for log in logs) / len(logs)
+
+
+def _capped(gains: list[float]) -> list[float]:
+    return [min(gain, BLOCK_GAIN) for gain in gains]
+
+
+_HALF: Final = len(BETS) + len(ODDS)
+
+
+def _half(logs: Sequence[float]) -> float:
+    return 0.5 * _mean_exp(logs[: len(BETS)]) + 0.5 * _mean_exp(logs[len(BETS) :])
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvidence:
+    """Whether failures stay at or below max(2 x control, `limit`), a share of requests.
+
+    Two null hypotheses, each with a betting half (robust) and a count half
+    (quick); a candidate within the limit satisfies one of them, so that the
+    smaller evidence is valid.
+    """
+
+    limit: float
+    total: Contrast = NOTHING
+    blocks: int = 0
+    starts: tuple[tuple[float, ...], ...] = ()
+    """Per start 16 log gains: bets and counts against twice control, then against the limit."""
+    fewer: tuple[float, ...] = (0.0,) * len(FEWER)
+    """Log gains of 'not worse'."""
+
+    def add(self, block: Contrast) -> "ErrorEvidence":
+        """Takes one more block; an empty one changes nothing. Hits must not exceed exposure."""
+        if block.is_empty:
+            return self
+        due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
+        starts = (*self.starts, (0.0,) * (2 * _HALF)) if due else self.starts
+        gains = self._gains(block)
+        passed = block.candidate_exposure - block.candidate_hits
+        fewer = _capped(
+            _ratios(block.candidate_hits, passed, self.limit, [1 - less for less in FEWER])
+        )
+        return replace(
+            self,
+            total=_joined(self.total, block),
+            blocks=self.blocks + 1,
+            starts=tuple(
+                tuple(log + gain for log, gain in zip(logs, gains, strict=True)) for logs in starts
+            ),
+            fewer=tuple(log + gain for log, gain in zip(self.fewer, fewer, strict=True)),
+        )
+
+    def _gains(self, block: Contrast) -> list[float]:
+        share = block.share(STABLE_FACTOR)
+        expected = share * block.pooled
+        relative = _bets(block.candidate_hits - expected, expected)
+        relative += _ratios(block.candidate_hits, block.control_hits, share, ODDS)
+        allowed = self.limit * block.candidate_exposure
+        passed = block.candidate_exposure - block.candidate_hits
+        absolute = _bets(block.candidate_hits - allowed, allowed)
+        absolute += _ratios(block.candidate_hits, passed, self.limit, ODDS)
+        return _capped(relative + absolute)
+
+    @property
+    def worse(self) -> float:
+        """E-value against 'at or below the limit'."""
+        if 0 < self.blocks < ERROR_BLOCKS:
+            return 0.0
+        relative = _mixed([_half(logs[:_HALF]) for logs in self.starts])
+        absolute = _mixed([_half(logs[_HALF:]) for logs in self.starts])
+        return min(relative, absolute)
+
+    @property
+    def not_worse(self) -> float:
+        """E-value against 'at or above the limit'; needs many requests at a low limit."""
+        return _mean_exp(self.fewer)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; floats keep every bit."""
+        return {
+            "limit": self.limit,
+            "total": _numbers(self.total),
+            "blocks": self.blocks,
+            "starts": self.starts,
+            "fewer": self.fewer,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "ErrorEvidence":
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
+        return cls(
+            limit=data["limit"],
+            total=Contrast(*data["total"]),
+            blocks=data["blocks"],
+            starts=tuple(tuple(logs) for logs in data["starts"]),
+            fewer=tuple(data["fewer"]),
+        )

@@ -1,0 +1,281 @@
+"""Counters become windows: what each arm did over the same stretch of time.
+
+In: one `Reading` per pod and look (cumulative counters with a reset mark).
+Out: the next `Window`, and a closed `Block` now and then. `verdict` calls it,
+once for the workers' digests and once for the gateways' answers.
+Pure: no clock, `at` is passed in (unix seconds of the operator).
+"""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from speculative_operator.snapshot import GatewayPod, WorkerPod
+
+BLOCK_SECONDS: Final = 10.0
+"""Shortest block; below it increments of one look are too correlated (recipe, section 2)."""
+BLOCK_REQUESTS: Final = 3
+"""Requests of EACH arm in a block; with fewer its sums are far from Gaussian."""
+FRESH_SECONDS: Final = 6.0
+"""Both arms must have been read within this of a block's end, so that they cover the same time.
+More than the default period of 5 s, less than the shortest block."""
+SILENT_SECONDS: Final = 60.0
+"""A pod silent for longer is forgotten, and the open block with it: the block would cover
+different times in the two arms. Until then judging holds."""
+MARK_SECONDS: Final = 0.5
+"""Start times that differ by less are the same start, rounded differently."""
+
+CANDIDATE: Final = "candidate"
+CONTROL: Final = "control"
+
+Counters = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Cumulative counters of one pod; `counters[0]` is its number of requests.
+
+    `mark` is the start time of the process that counts, `sampled_at` the time
+    of the reading, both unix seconds of that pod's own clock.
+    """
+
+    key: str
+    arm: str
+    mark: float
+    sampled_at: float
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The last reading of a pod; `moved_at` and `since` in the operator's clock.
+
+    `since` is when its baseline was taken: it counts from the first block that
+    begins at or after it.
+    """
+
+    arm: str
+    mark: float
+    sampled_at: float
+    moved_at: float
+    since: float
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Increments of both arms since `began_at` (unix seconds), at one weight."""
+
+    began_at: float
+    weight: int
+    candidate: Counters
+    control: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The open block, the last reading of every pod, and what was counted since the beginning.
+
+    `candidate` and `control` are totals of all increments, those of dropped
+    blocks included; `dropped` counts blocks that could not be used.
+    """
+
+    width: int
+    block: Block | None = None
+    seen: dict[str, Seen] = field(default_factory=dict)
+    candidate: Counters = ()
+    control: Counters = ()
+    dropped: int = 0
+
+    @classmethod
+    def empty(cls, width: int) -> "Window":
+        """A window over `width` counters with nothing read yet."""
+        return cls(width, candidate=(0,) * width, control=(0,) * width)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` gives back an equal window."""
+        block = self.block
+        return {
+            "block": block and [block.began_at, block.weight, block.candidate, block.control],
+            "seen": {
+                key: [s.arm, s.mark, s.sampled_at, s.moved_at, s.since, s.counters]
+                for key, s in self.seen.items()
+            },
+            "candidate": self.candidate,
+            "control": self.control,
+            "dropped": self.dropped,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Window":
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
+        candidate, control = tuple(data["candidate"]), tuple(data["control"])
+        block = None
+        if data["block"] is not None:
+            began_at, weight, ours, theirs = data["block"]
+            block = Block(began_at, weight, tuple(ours), tuple(theirs))
+        return cls(
+            width=len(candidate),
+            block=block,
+            seen={
+                key: Seen(arm, mark, sampled_at, moved_at, since, tuple(counters))
+                for key, (arm, mark, sampled_at, moved_at, since, counters) in data["seen"].items()
+            },
+            candidate=candidate,
+            control=control,
+            dropped=data["dropped"],
+        )
+
+
+def worker_readings(pods: Iterable[WorkerPod], *, candidate: str, control: str) -> list[Reading]:
+    """(requests, generated, accepted, drafted) tokens of every pod that reports speculation.
+
+    A pod without speculation or without these counters gives no reading: absent
+    is not 0. An engine that does not say what it drafted is taken to draft.
+    """
+    readings = []
+    for pod in pods:
+        digest, arm = pod.digest, _arm(pod.revision, candidate, control)
+        if digest is None or arm is None or pod.terminating or digest.method == "None":
+            continue
+        requests, generated, accepted = (
+            digest.requests_finished,
+            digest.generated_tokens,
+            digest.accepted_tokens,
+        )
+        if requests is None or generated is None or accepted is None:
+            continue
+        drafted = generated if digest.draft_tokens is None else digest.draft_tokens
+        counters = (requests, generated, accepted, drafted)
+        readings.append(
+            Reading(pod.uid, arm, digest.engine_started_at, digest.sampled_at, counters)
+        )
+    return readings
+
+
+def gateway_readings(pods: Iterable[GatewayPod], *, candidate: str, control: str) -> list[Reading]:
+    """(responses, 5xx, cut) of every cluster of either arm, keyed by gateway pod and cluster."""
+    readings = []
+    for pod in pods:
+        if pod.state is None or pod.terminating:
+            continue
+        for cluster in pod.state.clusters:
+            arm = _arm(cluster.hash, candidate, control)
+            if arm is None:
+                continue
+            classes = [cluster.responses.get(name, 0) for name in ("2xx", "3xx", "4xx", "5xx")]
+            counters = (sum(classes), classes[3], cluster.cut)
+            mark, sampled_at = pod.state.envoy_started_at, pod.state.sampled_at
+            readings.append(Reading(f"{pod.uid}/{cluster.hash}", arm, mark, sampled_at, counters))
+    return readings
+
+
+def _arm(revision: str, candidate: str, control: str) -> str | None:
+    if revision == candidate:
+        return CANDIDATE
+    return CONTROL if revision == control else None
+
+
+def increment(before: Seen, now: Reading) -> Counters:
+    """What was counted in between; after a reset the new values alone, never negative.
+
+    A reset shows by a new start time OR a fallen value: a new process may have
+    overtaken the old value within one look.
+    """
+    restarted = abs(now.mark - before.mark) > MARK_SECONDS
+    fell = any(new < old for old, new in zip(before.counters, now.counters, strict=True))
+    if restarted or fell:
+        return now.counters
+    return tuple(new - old for old, new in zip(before.counters, now.counters, strict=True))
+
+
+def advance(
+    window: Window,
+    readings: Sequence[Reading],
+    *,
+    at: float,
+    weight: int,
+    present: Set[str],
+    closable: Callable[[Block], bool] = lambda block: True,
+) -> tuple[Window, Block | None]:
+    """Takes one look; returns the window after it and the block that it closed, if it did.
+
+    `present` are the uids of the pods that exist: one that is gone is forgotten,
+    one that exists and is silent holds the block open. `closable` may ask for
+    more exposure than `BLOCK_REQUESTS`; it must not look at outcomes.
+    """
+    kept = _still_here(window, at=at, uids=present)
+    silenced = len(kept) < sum(key.split("/")[0] in present for key in window.seen)
+    seen, block = dict(kept), window.block
+    totals = {CANDIDATE: window.candidate, CONTROL: window.control}
+    sums = {CANDIDATE: block.candidate, CONTROL: block.control} if block else {}
+    for reading in readings:
+        known = kept.get(reading.key)
+        if known is None or known.arm != reading.arm:
+            seen[reading.key] = _entry(reading, at=at, since=at)
+            continue
+        same_start = abs(reading.mark - known.mark) <= MARK_SECONDS
+        if same_start and reading.sampled_at <= known.sampled_at:
+            continue  # the same answer again, or an older one that was late
+        gained = increment(known, reading)
+        totals[reading.arm] = _plus(totals[reading.arm], gained)
+        if block and known.since <= block.began_at:
+            sums[reading.arm] = _plus(sums[reading.arm], gained)
+        seen[reading.key] = _entry(reading, at=at, since=known.since)
+    if block:
+        block = replace(block, candidate=sums[CANDIDATE], control=sums[CONTROL])
+    moved = replace(
+        window, block=block, seen=seen, candidate=totals[CANDIDATE], control=totals[CONTROL]
+    )
+    return _next_block(moved, at=at, weight=weight, silenced=silenced, closable=closable)
+
+
+def _still_here(window: Window, *, at: float, uids: Set[str]) -> dict[str, Seen]:
+    """The known pods that exist and have not been silent for too long."""
+    return {
+        key: known
+        for key, known in window.seen.items()
+        if key.split("/")[0] in uids and at - known.moved_at <= SILENT_SECONDS
+    }
+
+
+def _next_block(
+    window: Window, *, at: float, weight: int, silenced: bool, closable: Callable[[Block], bool]
+) -> tuple[Window, Block | None]:
+    block = window.block
+    nothing = (0,) * window.width
+    fresh_block = Block(at, weight, nothing, nothing)
+    if block is None:
+        ready = _both_arms(window, at)
+        return (replace(window, block=fresh_block) if ready else window), None
+    if silenced or block.weight != weight or not _both_arms(window, block.began_at):
+        used = any(block.candidate) or any(block.control)
+        ready = _both_arms(window, at)
+        dropped = window.dropped + used
+        return replace(window, block=fresh_block if ready else None, dropped=dropped), None
+    enough = (
+        at - block.began_at >= BLOCK_SECONDS
+        and min(block.candidate[0], block.control[0]) >= BLOCK_REQUESTS
+    )
+    afresh = all(
+        at - pod.moved_at <= FRESH_SECONDS
+        for pod in window.seen.values()
+        if pod.since <= block.began_at
+    )
+    if not (enough and afresh and closable(block)):
+        return window, None
+    return replace(window, block=fresh_block), block
+
+
+def _entry(reading: Reading, *, at: float, since: float) -> Seen:
+    return Seen(reading.arm, reading.mark, reading.sampled_at, at, since, reading.counters)
+
+
+def _both_arms(window: Window, by: float) -> bool:
+    """Whether each arm has a pod whose baseline was taken at or before `by`."""
+    arms = {pod.arm for pod in window.seen.values() if pod.since <= by}
+    return arms == {CANDIDATE, CONTROL}
+
+
+def _plus(left: Counters, right: Counters) -> Counters:
+    return tuple(a + b for a, b in zip(left, right, strict=True))
