@@ -1,0 +1,62 @@
+"""`python -m speculative_worker run | simulate`.
+
+`run` is the worker, PID 1 of a pod; `simulate` is the simulated engine alone,
+which `run` starts when the configuration asks for it.
+"""
+
+import argparse
+import signal
+import sys
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number if number != signal.SIGTERM else 0)
+
+
+def main() -> int:
+    """The command; its exit code."""
+    # PID 1 has no default for SIGTERM: without a handler it would be lost during the imports.
+    signal.signal(signal.SIGTERM, _leave)
+    parser = argparse.ArgumentParser(prog="speculative-worker", description=__doc__)
+    parser.add_argument("command", choices=["run", "simulate"])
+    command = parser.parse_args().command
+    return _simulate() if command == "simulate" else _run()
+
+
+def _run() -> int:
+    import asyncio
+
+    from speculative_api.conditions import WorkerReason
+    from speculative_worker import termination
+    from speculative_worker.errors import WorkerFailure
+    from speculative_worker.settings import SettingsError, process_environment, settings_from
+    from speculative_worker.supervisor import run
+
+    environment = process_environment()
+    try:
+        settings = settings_from(environment)
+    except SettingsError as error:
+        failure = WorkerFailure(WorkerReason.INVALID_ARGUMENTS, str(error), retryable=False)
+        print(failure, file=sys.stderr)
+        path = environment.get("TERMINATION_PATH", termination.TERMINATION_PATH)
+        termination.write(termination.message(failure), path)
+        return 2
+    return asyncio.run(run(settings))
+
+
+def _simulate() -> int:
+    import asyncio
+
+    from speculative_worker.settings import SettingsError, process_environment, settings_from
+    from speculative_worker.simulate.server import serve
+
+    try:
+        settings = settings_from(process_environment())
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return asyncio.run(serve(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

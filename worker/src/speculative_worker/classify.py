@@ -1,0 +1,155 @@
+"""PURE: how an engine ended becomes a reason that people and the operator can act on.
+
+Comes in: the tail of its output, its exit code, whether it had served. Goes
+out: a `WorkerFailure`. A rule matches text that engines of several
+generations print; what no rule knows stays EngineCrashed and retryable.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from speculative_api.conditions import WorkerReason
+from speculative_worker.errors import WorkerFailure
+
+TAIL_BYTES: Final = 2048
+"""How much of the engine's last output goes into the detail."""
+_USAGE_EXIT_CODE: Final = 2
+_ADVICE_GPU_MEMORY: Final = (
+    "the GPU's memory is too small for weights, cache and draft: lower "
+    "engine.gpuMemoryUtilizationPercent, target.maxModelLen or engine.maxNumSeqs, or use a "
+    "smaller draft"
+)
+_ADVICE_HOST_MEMORY: Final = (
+    "the container ran out of memory: raise its memory limit (pod.resources), or lower "
+    "pod.shmSize, which counts inside it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One known way to fail."""
+
+    name: str
+    pattern: re.Pattern[str]
+    reason: WorkerReason
+    advice: str
+    retryable: bool = False
+    retryable_while_serving: bool = False
+    """Whether a restart helps once the engine had served: then it was load, not the spec."""
+
+
+def _rule(
+    name: str,
+    pattern: str,
+    reason: WorkerReason,
+    advice: str,
+    *,
+    retryable: bool = False,
+    retryable_while_serving: bool = False,
+) -> Rule:
+    compiled = re.compile(pattern, re.IGNORECASE)
+    return Rule(name, compiled, reason, advice, retryable, retryable or retryable_while_serving)
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _rule(
+        "vocabulary",
+        r"same vocabulary size|vocab(ulary)?[ _]?sizes? (mismatch|(do|does) not match|differ)"
+        r"|vocabulary mismatch|different vocabular",
+        WorkerReason.VOCABULARY_MISMATCH,
+        "draft and target vocabularies differ: choose a draft with the target's tokenizer",
+    ),
+    _rule(
+        "gpu memory",
+        r"(cuda|hip|torch)\S*[ .]out ?of ?memory|outofmemoryerror"
+        r"|no available memory for the cache blocks|not enough (gpu )?memory"
+        r"|free memory on device .* is less than desired"
+        r"|larger than the (maximum number of tokens that can be stored|available kv cache memory)"
+        r"|kv cache is needed, which is larger than",
+        WorkerReason.GPU_MEMORY,
+        _ADVICE_GPU_MEMORY,
+        retryable_while_serving=True,
+    ),
+    _rule(
+        "host memory",
+        r"cannot allocate memory|std::bad_alloc|(?<!cuda )memoryerror\b|no space left on device"
+        r"|bus error",
+        WorkerReason.HOST_MEMORY,
+        _ADVICE_HOST_MEMORY,
+        retryable_while_serving=True,
+    ),
+    _rule(
+        "gated",
+        r"gatedrepoerror|access to model \S+ is restricted|\b401 client error|\b403 client error"
+        r"|cannot access gated repo",
+        WorkerReason.MODEL_NOT_FOUND,
+        "the hub refuses access: accept the model's terms and set HF_TOKEN in pod.env",
+    ),
+    _rule(
+        "hub away",
+        r"localentrynotfounderror|offlinemodeisenabled"
+        r"|couldn't connect to 'https?://|failed to (connect|reach|resolve) .*hub"
+        r"|(max retries exceeded|name resolution|connection (refused|error|timed out)).*huggingface"
+        r"|huggingface\.co.*(max retries exceeded|name resolution|connection|timed out)",
+        WorkerReason.HUB_UNREACHABLE,
+        "the model hub cannot be reached from this pod",
+        retryable=True,
+    ),
+    _rule(
+        "no model",
+        r"repositorynotfounderror|revisionnotfounderror|is not a local folder and is not a valid"
+        r"|cannot find any model weights|no safetensors|does not appear to have a file named"
+        r"|invalid repository id or local directory|can't load (tokenizer|the configuration)"
+        r"|no such file or directory: '[^']*(config\.json|\.safetensors|tokenizer)",
+        WorkerReason.MODEL_NOT_FOUND,
+        "the model's files are missing or incomplete: check target.model and draft.model",
+    ),
+    _rule(
+        "arguments",
+        r"unrecognized arguments|^usage: |: error: argument|expected one argument"
+        r"|invalid choice|speculative_?config\b.*(unexpected keyword|extra_forbidden)"
+        r"|validation errors? for \w*(speculative|engine|vllm|model)config"
+        r"|is not a valid argument|does not support (speculative|pipeline)"
+        r"|is greater than the derived max_model_len",
+        WorkerReason.INVALID_ARGUMENTS,
+        "the engine refuses its arguments: check engine.extraArgs, speculation.extra and the "
+        "engine's version",
+    ),
+)
+"""In order; the first that matches wins."""
+
+
+def engine_failure(
+    tail: str, *, exit_code: int, served: bool, out_of_memory_kill: bool
+) -> WorkerFailure:
+    """Why the engine ended.
+
+    `exit_code` is negative for a signal, as in `subprocess`;
+    `out_of_memory_kill` says that the kernel killed a process of this container.
+    """
+    tail = tail[-TAIL_BYTES * 4 :]
+    if out_of_memory_kill and exit_code in (-9, 137):
+        return _failure(WorkerReason.HOST_MEMORY, _ADVICE_HOST_MEMORY, tail, retryable=served)
+    for rule in RULES:
+        if rule.pattern.search(tail):
+            retryable = rule.retryable_while_serving if served else rule.retryable
+            return _failure(rule.reason, rule.advice, tail, retryable=retryable)
+    if exit_code == _USAGE_EXIT_CODE and not served:
+        return _failure(
+            WorkerReason.INVALID_ARGUMENTS,
+            "the engine exited with 2, its answer to arguments it does not know",
+            tail,
+            retryable=False,
+        )
+    how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    when = "while serving" if served else "before it served"
+    return _failure(
+        WorkerReason.ENGINE_CRASHED, f"the engine ended {when} with {how}", tail, retryable=True
+    )
+
+
+def _failure(reason: WorkerReason, summary: str, tail: str, *, retryable: bool) -> WorkerFailure:
+    last = tail.encode()[-TAIL_BYTES:].decode(errors="ignore").strip()
+    detail = f"{summary}. Last output of the engine:\n{last}" if last else summary
+    return WorkerFailure(reason, detail, retryable=retryable)

@@ -1,0 +1,171 @@
+"""Edge: where a model's files are, and what pre-flight wants to know of them.
+
+`file://` and `pvc://` name mounted folders; `hf://` is downloaded into the
+cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
+"""
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from speculative_api.conditions import WorkerReason
+from speculative_worker.errors import WorkerFailure
+from speculative_worker.log import log
+from speculative_worker.preflight import ModelFacts, preflight
+from speculative_worker.settings import Settings
+
+_HUB: Final = re.compile(r"^hf://(?P<repository>[^/@\s]+/[^/@\s]+)(@(?P<revision>\S+))?$")
+_CLAIM: Final = re.compile(r"^pvc://(?P<claim>[a-z0-9.-]+)/(?P<path>\S+)$")
+_WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+_UNWANTED: Final = ("*.msgpack", "*.h5", "*.onnx", "*.ot", "original/*")
+_HUB_REFUSALS: Final = (401, 403, 404)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Folders of the models of one worker."""
+
+    target: Path
+    draft: Path | None
+
+
+async def resolved_models(settings: Settings) -> Models:
+    """Fetches or finds both models and checks that they fit.
+
+    Raises `WorkerFailure`: ModelNotFound, HubUnreachable, VocabularyMismatch or
+    DraftContextTooShort.
+    """
+    config = settings.config
+    draft_source = config.speculation.draft
+    target = await asyncio.to_thread(_resolve, config.model, settings)
+    draft = (
+        await asyncio.to_thread(_resolve, draft_source.model, settings) if draft_source else None
+    )
+    target_facts = await asyncio.to_thread(_facts, target, config.model)
+    draft_facts = (
+        await asyncio.to_thread(_facts, draft, draft_source.model)
+        if draft is not None and draft_source is not None
+        else None
+    )
+    for note in preflight(config, target=target_facts, draft=draft_facts):
+        log("preflight", note=note)
+    return Models(target=target, draft=draft)
+
+
+def _resolve(source: str, settings: Settings) -> Path:
+    if source.startswith("file://"):
+        return Path(source.removeprefix("file://"))
+    if claim := _CLAIM.match(source):
+        return Path(settings.claims_directory) / claim["claim"] / claim["path"]
+    if hub := _HUB.match(source):
+        return _downloaded(hub["repository"], hub["revision"], settings.config.cache_directory)
+    raise WorkerFailure(
+        WorkerReason.MODEL_NOT_FOUND,
+        f"model source {source!r} is not hf://owner/name, pvc://claim/path or file:///path",
+        retryable=False,
+    )
+
+
+def _downloaded(repository: str, revision: str | None, cache_directory: str | None) -> Path:
+    # Imported here: only hub models need it, and it is slow to import.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    cache = cache_directory or os.path.join(tempfile.gettempdir(), "models")
+    name = f"hf://{repository}" + (f"@{revision}" if revision else "")
+    log("download-started", model=name, cache=cache)
+    try:
+        folder = snapshot_download(
+            repository, revision=revision, cache_dir=cache, ignore_patterns=list(_UNWANTED)
+        )
+    except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise _refused(name, error) from error
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", None)
+        if status in _HUB_REFUSALS:
+            raise _refused(name, error) from error
+        raise _unreachable(name, error) from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        raise _unreachable(name, error) from error
+    log("download-done", model=name)
+    return Path(folder)
+
+
+def _refused(name: str, error: Exception) -> WorkerFailure:
+    return WorkerFailure(
+        WorkerReason.MODEL_NOT_FOUND,
+        f"{name}: the hub does not give it out ({type(error).__name__}); check its name and "
+        "revision, accept its terms, and set HF_TOKEN in pod.env from a Secret if it is private",
+        retryable=False,
+    )
+
+
+def _unreachable(name: str, error: Exception) -> WorkerFailure:
+    first_line = str(error).strip().partition("\n")[0][:300]
+    return WorkerFailure(
+        WorkerReason.HUB_UNREACHABLE,
+        f"{name} cannot be fetched: the hub was not reached from this pod, or is switched off by "
+        f"HF_HUB_OFFLINE ({type(error).__name__}: {first_line}); allow egress, set HF_ENDPOINT "
+        "to a mirror, or put the model on a claim (pvc://)",
+        retryable=True,
+    )
+
+
+def _facts(folder: Path, source: str) -> ModelFacts:
+    if not folder.is_dir():
+        raise _missing(source, f"there is no folder {folder} in this pod")
+    return ModelFacts(
+        source=source,
+        config=_read_json(folder / "config.json", source),
+        vocabulary=_vocabulary(folder, source),
+        tokenizer_files=tuple(name for name in _TOKENIZERS if (folder / name).is_file()),
+        has_weights=any(next(folder.glob(pattern), None) for pattern in _WEIGHTS),
+    )
+
+
+def _vocabulary(folder: Path, source: str) -> dict[str, int] | None:
+    """Token to id from `tokenizer.json`, added tokens included; None without such a file."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    content = _read_json(path, source)
+    vocabulary = content.get("model", {}).get("vocab")
+    if isinstance(vocabulary, list):
+        # Unigram models list [token, score] pairs in the order of their ids.
+        tokens = {str(pair[0]): index for index, pair in enumerate(vocabulary)}
+    elif isinstance(vocabulary, dict):
+        tokens = dict(vocabulary)
+    else:
+        return None
+    for added in content.get("added_tokens") or ():
+        tokens[added["content"]] = added["id"]
+    return tokens
+
+
+def _read_json(path: Path, source: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _missing(source, f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise _missing(source, f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise _missing(source, f"{path} is not a JSON object")
+    return content
+
+
+def _missing(source: str, what: str) -> WorkerFailure:
+    return WorkerFailure(WorkerReason.MODEL_NOT_FOUND, f"{source}: {what}", retryable=False)

@@ -1,0 +1,49 @@
+"""PURE: is the engine doing its work, or only saying that it is healthy?
+
+Comes in: looks at the engine's load at a steady interval, oldest first. Goes
+out: a sentence that names the stall, or None. The supervisor calls it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from speculative_worker.digest import Load
+
+STALL_SAMPLES: Final = 4
+"""Looks in a row without progress that make a stall: at 15 s apart, most of a minute."""
+
+Sample = Mapping[str, Load] | None
+"""Load by engine; None when the engine did not answer."""
+
+
+def stall(samples: Sequence[Sample], *, period_seconds: float) -> str | None:
+    """Names the stall, if there is one.
+
+    An engine with requests waiting, none running and not one new token over
+    `STALL_SAMPLES` samples is stalled; so is one that never answered over as
+    many. A long prefill is not (it runs), nor is an idle engine (none waits).
+    """
+    recent = samples[-STALL_SAMPLES:]
+    if len(recent) < STALL_SAMPLES:
+        return None
+    span_seconds = period_seconds * (STALL_SAMPLES - 1)
+    if all(sample is None for sample in recent):
+        return f"the engine's metrics did not answer {STALL_SAMPLES} times in {span_seconds:g} s"
+    answered = [sample for sample in recent if sample is not None]
+    if len(answered) < len(recent):
+        return None
+    for engine in answered[-1]:
+        loads = [sample[engine] for sample in answered if engine in sample]
+        if len(loads) == len(answered) and _is_stuck(loads):
+            return (
+                f"engine {engine}: {loads[-1].waiting} requests waiting, 0 running, "
+                f"no token generated in {span_seconds:g} s ({STALL_SAMPLES} samples)"
+            )
+    return None
+
+
+def _is_stuck(loads: Sequence[Load]) -> bool:
+    return all(
+        load.waiting > 0 and load.running == 0 and load.generated == loads[0].generated
+        for load in loads
+    )

@@ -1,0 +1,97 @@
+"""The simulated engine's counters, rendered under vLLM 0.32.0's names.
+
+Without speculation there are no spec-decode families at all, as in vLLM.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+_TTFT_BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 40.0, 160.0)
+_ITL_BOUNDS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 0.75, 1.0, 2.5, 10.0)
+FINISHED_REASONS: Final = ("stop", "length", "abort", "error")
+
+
+class Histogram:
+    """Counts of seconds by upper bound."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts one observation."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def lines(self, name: str, labels: str) -> Iterator[str]:
+        """The series of this histogram."""
+        yield f"# TYPE {name} histogram"
+        total = 0
+        for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
+        yield f"{name}_sum{{{labels}}} {self._sum!r}"
+        yield f"{name}_count{{{labels}}} {total}"
+
+
+class EngineMetrics:
+    """What one simulated engine counts."""
+
+    def __init__(self, *, model_name: str, draft_tokens_per_step: int) -> None:
+        escaped = model_name.replace("\\", r"\\").replace('"', r"\"")
+        self._labels = f'engine="0",model_name="{escaped}"'
+        self._positions = [0] * draft_tokens_per_step
+        self.running = 0
+        self.waiting = 0
+        self.prompt_tokens = 0
+        self.generated_tokens = 0
+        self.drafts = 0
+        self.draft_tokens = 0
+        self.accepted_tokens = 0
+        self.finished = dict.fromkeys(FINISHED_REASONS, 0)
+        self.time_to_first_token = Histogram(_TTFT_BOUNDS)
+        self.inter_token = Histogram(_ITL_BOUNDS)
+
+    def count_draft(self, accepted: int) -> None:
+        """Counts one draft of which the first `accepted` tokens were taken."""
+        self.drafts += 1
+        self.draft_tokens += len(self._positions)
+        self.accepted_tokens += accepted
+        for position in range(accepted):
+            self._positions[position] += 1
+
+    def render(self, *, max_num_seqs: int) -> str:
+        """The text of `/metrics`."""
+        usage = self.running / max_num_seqs
+        lines = [
+            *self._one("vllm:num_requests_running", "gauge", self.running),
+            *self._one("vllm:num_requests_waiting", "gauge", self.waiting),
+            *self._one("vllm:kv_cache_usage_perc", "gauge", usage),
+            *self._one("vllm:prompt_tokens_total", "counter", self.prompt_tokens),
+            *self._one("vllm:generation_tokens_total", "counter", self.generated_tokens),
+            "# TYPE vllm:request_success_total counter",
+        ]
+        for reason, count in self.finished.items():
+            labels = f'{self._labels},finished_reason="{reason}"'
+            lines.append(f"vllm:request_success_total{{{labels}}} {count}")
+        lines += self.time_to_first_token.lines("vllm:time_to_first_token_seconds", self._labels)
+        lines += self.inter_token.lines("vllm:inter_token_latency_seconds", self._labels)
+        if self._positions:
+            lines += self._speculation()
+        return "\n".join([*lines, ""])
+
+    def _speculation(self) -> Iterator[str]:
+        prefix = "vllm:spec_decode_num"
+        yield from self._one(f"{prefix}_drafts_total", "counter", self.drafts)
+        yield from self._one(f"{prefix}_draft_tokens_total", "counter", self.draft_tokens)
+        yield from self._one(f"{prefix}_accepted_tokens_total", "counter", self.accepted_tokens)
+        yield f"# TYPE {prefix}_accepted_tokens_per_pos_total counter"
+        for position, count in enumerate(self._positions):
+            labels = f'{self._labels},position="{position}"'
+            yield f"{prefix}_accepted_tokens_per_pos_total{{{labels}}} {count}"
+
+    def _one(self, name: str, kind: str, value: float) -> Iterator[str]:
+        yield f"# TYPE {name} {kind}"
+        yield f"{name}{{{self._labels}}} {value}"
