@@ -1,0 +1,201 @@
+"""The gateway of one resource: Deployment, Service, ServiceAccount, RoleBinding, budget.
+
+Its template depends on the resource and on the gateway image only: an operator
+upgrade that leaves the image alone rolls no gateway, and neither does scaling.
+"""
+
+from typing import Any, Final
+
+from speculative_api import labels
+from speculative_operator.decision import Decision
+from speculative_operator.desired import names
+from speculative_operator.desired.native import words_of_stable
+from speculative_operator.desired.revision import parse
+from speculative_operator.settings import Settings
+from speculative_operator.snapshot import Snapshot
+
+DIRECTORY: Final = "/run/gateway"
+"""Memory volume that supervisor and agent share."""
+USER: Final = 65532
+GRACE_MARGIN_SECONDS: Final = 20
+"""On top of the drain: 10 s in which Envoy itself ends, 10 s for traffic to follow."""
+_RESTRICTED: Final[dict[str, Any]] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def gateway_objects(
+    snapshot: Snapshot, decision: Decision, settings: Settings, *, metadata: dict[str, Any]
+) -> tuple[dict[str, Any], ...]:
+    """Everything the gateway needs, in creation order."""
+    shared = {
+        **metadata,
+        "name": names.gateway(snapshot.name),
+        "labels": names.component_labels(snapshot.name, labels.COMPONENT_GATEWAY),
+    }
+    found = (
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
+        _role_binding(snapshot, settings, shared),
+        _service(snapshot, shared),
+        _deployment(snapshot, settings, shared, drain_seconds(snapshot, decision)),
+    )
+    if snapshot.spec.gateway.replicas < 2:
+        return found
+    return (*found, _disruption_budget(snapshot, shared))
+
+
+def drain_seconds(snapshot: Snapshot, decision: Decision) -> int:
+    """How long a stopping gateway lets streams run: the longer of stable's and the spec's drain."""
+    stable = words_of_stable(snapshot, decision)
+    drains = [snapshot.spec.engine.drain_seconds]
+    if stable is not None:
+        drains.append(parse(stable.canonical).engine.drain_seconds)
+    return max(drains)
+
+
+def _role_binding(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
+    """Binds the chart's ClusterRole inside this namespace; the operator cannot grant more."""
+    account = {
+        "kind": "ServiceAccount",
+        "name": names.gateway(snapshot.name),
+        "namespace": snapshot.namespace,
+    }
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": shared,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": settings.gateway_cluster_role,
+        },
+        "subjects": [account],
+    }
+
+
+def _service(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, Any]:
+    wanted = snapshot.spec.gateway.service
+    spec: dict[str, Any] = {
+        "type": wanted.type,
+        "selector": names.selector(shared["labels"]),
+        "ports": [{"name": "http", "port": 80, "targetPort": labels.GATEWAY_PORT}],
+    }
+    if wanted.load_balancer_source_ranges:
+        spec["loadBalancerSourceRanges"] = list(wanted.load_balancer_source_ranges)
+    if wanted.annotations:
+        shared = {**shared, "annotations": dict(wanted.annotations)}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": shared, "spec": spec}
+
+
+def _disruption_budget(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": shared,
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": names.selector(shared["labels"])},
+        },
+    }
+
+
+def _deployment(
+    snapshot: Snapshot, settings: Settings, shared: dict[str, Any], drain: int
+) -> dict[str, Any]:
+    selector = names.selector(shared["labels"])
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": shared,
+        "spec": {
+            "replicas": snapshot.spec.gateway.replicas,
+            "revisionHistoryLimit": 2,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "selector": {"matchLabels": selector},
+            "template": {
+                "metadata": {"labels": shared["labels"]},
+                "spec": _pod_spec(snapshot.name, settings, selector, drain),
+            },
+        },
+    }
+
+
+def _pod_spec(
+    name: str, settings: Settings, selector: dict[str, str], drain: int
+) -> dict[str, Any]:
+    grace = drain + GRACE_MARGIN_SECONDS
+    env: list[dict[str, Any]] = [
+        {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "SD_NAME", "value": name},
+        {"name": "ROUTE_CONFIGMAP", "value": names.route(name)},
+        {"name": "GATEWAY_DIRECTORY", "value": DIRECTORY},
+        # The whole grace period; the supervisor stops Envoy 10 s before its end.
+        {"name": "DRAIN_SECONDS", "value": str(grace)},
+    ]
+    envoy = _container("envoy", "supervise", settings, env, memory=("128Mi", "512Mi"))
+    envoy["ports"] = [{"name": "http", "containerPort": labels.GATEWAY_PORT}]
+    agent = _container("agent", "agent", settings, env, memory=("96Mi", "256Mi"))
+    agent["ports"] = [{"name": "agent", "containerPort": labels.AGENT_PORT}]
+    agent["readinessProbe"] = _probe("/readyz", 2)
+    agent["livenessProbe"] = _probe("/livez", 10)
+    return {
+        "serviceAccountName": names.gateway(name),
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": grace,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # Also with one replica, so that scaling up does not roll the first pod.
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector},
+            }
+        ],
+        "containers": [envoy, agent],
+        "volumes": [{"name": "shared", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
+    }
+
+
+def _container(
+    name: str,
+    command: str,
+    settings: Settings,
+    env: list[dict[str, Any]],
+    *,
+    memory: tuple[str, str],
+) -> dict[str, Any]:
+    requested, limit = memory
+    return {
+        "name": name,
+        "image": settings.gateway_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": [command],
+        "env": env,
+        "resources": {
+            "requests": {"cpu": "50m", "memory": requested},
+            "limits": {"memory": limit},
+        },
+        "securityContext": _RESTRICTED,
+        "volumeMounts": [{"name": "shared", "mountPath": DIRECTORY}],
+    }
+
+
+def _probe(path: str, period_seconds: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": labels.AGENT_PORT},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 5,
+        "failureThreshold": 3,
+    }

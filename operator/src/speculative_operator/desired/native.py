@@ -1,0 +1,98 @@
+"""The native lane: which revision without speculation should run, and which one is leaving.
+
+A new native revision is brought up before the old one goes: the old Deployment
+stays until the new one has a ready pod and no gateway's Envoy knows the old
+cluster any more. Called by `objects` and `route`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from speculative_operator.decision import Decision, Scale
+from speculative_operator.desired.revision import native_words
+from speculative_operator.snapshot import Snapshot, Words
+
+SILENT_SECONDS: Final = 15.0
+"""A gateway pod that is not ready and silent for this long no longer holds a removal up."""
+GIVEN_UP_SECONDS: Final = 60.0
+"""Silent for this long, even a ready one does not: the workers' own drain remains."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLane:
+    """Pods of the lane: `wanted` with its words, `leaving` ones, and who gets the requests."""
+
+    wanted: Scale | None = None
+    words: Words | None = None
+    leaving: tuple[Scale, ...] = ()
+    serving: str | None = None
+    """Hash that the route names; None while the lane is off."""
+
+
+def words_of_stable(snapshot: Snapshot, decision: Decision) -> Words | None:
+    """The stable revision's words; None while there is no stable or its record is lost."""
+    stable = decision.status.stable
+    if stable is None:
+        return None
+    record = snapshot.revisions.get(stable.hash)
+    if record is not None:
+        return Words(hash=record.hash, canonical=record.words)
+    return snapshot.words if snapshot.words.hash == stable.hash else None
+
+
+def native_lane(snapshot: Snapshot, decision: Decision) -> NativeLane:
+    """The lane as it should be now, derived from stable's words."""
+    stable = words_of_stable(snapshot, decision)
+    present = {v.hash: v for v in snapshot.deployments.values() if v.track == "native"}
+    if stable is None:
+        # Stable's words are unknown for now: whatever runs stays as it is.
+        kept = tuple(Scale(v.hash, "native", v.replicas) for v in present.values())
+        return NativeLane(leaving=kept, serving=_routed(snapshot))
+    words, replicas = native_words(stable), _replicas(snapshot, decision)
+    old = [view for hash_, view in sorted(present.items()) if hash_ != words.hash]
+    if replicas == 0:
+        old = sorted(present.values(), key=lambda view: view.hash)
+        leaving = tuple(Scale(v.hash, "native", v.replicas) for v in old if _used(snapshot, v.hash))
+        return NativeLane(leaving=leaving)
+    ready = snapshot.ready_pods(words.hash) > 0
+    routed = _routed(snapshot)
+    waits = not ready and routed in {view.hash for view in old}
+    leaving = tuple(
+        Scale(v.hash, "native", v.replicas) for v in old if not ready or _used(snapshot, v.hash)
+    )
+    return NativeLane(
+        wanted=Scale(words.hash, "native", replicas),
+        words=words,
+        leaving=leaving,
+        serving=routed if waits else words.hash,
+    )
+
+
+def _replicas(snapshot: Snapshot, decision: Decision) -> int:
+    """Pods of the lane; none before stable was available once.
+
+    Nobody judges native pods, so a target that can never load would crash in
+    this lane for ever.
+    """
+    stable = decision.status.stable
+    available = stable is not None and stable.available_at is not None
+    return snapshot.spec.lanes.native.replicas if available else 0
+
+
+def _routed(snapshot: Snapshot) -> str | None:
+    route = snapshot.route
+    return route.native.hash if route is not None and route.native is not None else None
+
+
+def _used(snapshot: Snapshot, hash_: str) -> bool:
+    """Whether the route or any answering gateway still knows this revision."""
+    if _routed(snapshot) == hash_:
+        return True
+    for gateway in snapshot.gateways:
+        limit = GIVEN_UP_SECONDS if gateway.ready else SILENT_SECONDS
+        if gateway.silent_seconds >= limit:
+            continue
+        state = gateway.state
+        if state is None or any(cluster.hash == hash_ for cluster in state.clusters):
+            return True
+    return False

@@ -1,0 +1,173 @@
+"""All objects of one resource: `desired_objects`, in creation order.
+
+`reconcile` creates what is missing, applies the rest server-side and removes
+what is ours and not named here. Bodies hold only fields that we own.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from speculative_operator.decision import Decision, Scale
+from speculative_operator.desired import names
+from speculative_operator.desired.gateway import gateway_objects
+from speculative_operator.desired.native import NativeLane, native_lane
+from speculative_operator.desired.revision import is_native
+from speculative_operator.desired.route import next_route, route_config_map
+from speculative_operator.desired.services import revision_service
+from speculative_operator.desired.workers import pod_template, worker_deployment
+from speculative_operator.settings import Settings
+from speculative_operator.snapshot import RevisionRecord, Snapshot, Words
+
+MAX_REVISION_BYTES: Final = 256 * 1024
+"""Largest stored revision, words and template together; etcd takes 1.5 MiB per object."""
+
+OWNED_KINDS: Final = (
+    ("apps/v1", "ControllerRevision"),
+    ("v1", "ServiceAccount"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ("v1", "Service"),
+    ("v1", "ConfigMap"),
+    ("apps/v1", "Deployment"),
+    ("policy/v1", "PodDisruptionBudget"),
+)
+"""(apiVersion, kind) of everything that may be here: what pruning looks through."""
+CREATE_ONLY: Final = frozenset({"ControllerRevision"})
+"""Kinds that are created once and never applied: their content is immutable."""
+
+Body = dict[str, Any]
+
+
+class RevisionTooLarge(ValueError):
+    """Words and template of a revision exceed `MAX_REVISION_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A revision that keeps pods, with its record (stored already or new)."""
+
+    scale: Scale
+    record: RevisionRecord
+
+
+def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) -> tuple[Body, ...]:
+    """What should exist, without status and without fields that others own.
+
+    A revision whose record is lost while the spec has moved on can't be
+    rendered: it is absent here and named by `untouched`.
+
+    Raises:
+        RevisionTooLarge: `checks.findings` reports the same beforehand.
+    """
+    metadata = _metadata(snapshot)
+    lane = native_lane(snapshot, decision)
+    live = tuple(_live(snapshot, decision, settings, lane))
+    name = snapshot.name
+    gateway = gateway_objects(snapshot, decision, settings, metadata=metadata)
+    records = [*(item.record for item in live), *_history(snapshot, decision, lane)]
+    revisions = {record.hash: record for record in records}
+    return (
+        *(
+            controller_revision(record, name=name, metadata=metadata)
+            for record in revisions.values()
+        ),
+        *(body for body in gateway if body["kind"] != "Deployment"),
+        *(revision_service(item.scale.hash, name=name, metadata=metadata) for item in live),
+        route_config_map(next_route(snapshot, decision, lane), name=name, metadata=metadata),
+        *(
+            worker_deployment(item.scale, item.record.template, name=name, metadata=metadata)
+            for item in live
+        ),
+        *(body for body in gateway if body["kind"] == "Deployment"),
+    )
+
+
+def untouched(snapshot: Snapshot, decision: Decision) -> frozenset[str]:
+    """Hashes whose Deployment and Service must not be pruned, rendered or not."""
+    lane = native_lane(snapshot, decision)
+    return frozenset(scale.hash for scale in _scales(decision, lane))
+
+
+def controller_revision(record: RevisionRecord, *, name: str, metadata: Mapping[str, Any]) -> Body:
+    """The stored form of a revision: its words, and the template rendered from them.
+
+    Raises:
+        RevisionTooLarge: more than `MAX_REVISION_BYTES`.
+    """
+    data = {"spec": dict(record.words), "template": record.template}
+    size = len(json.dumps(data, separators=(",", ":")).encode())
+    if size > MAX_REVISION_BYTES:
+        raise RevisionTooLarge(
+            f"revision {record.hash}: {size} bytes, {MAX_REVISION_BYTES} at most"
+        )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            **metadata,
+            "name": names.revision(name, record.hash),
+            "labels": names.worker_labels(name, record.hash),
+        },
+        "revision": record.number,
+        "data": data,
+    }
+
+
+def _metadata(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "namespace": snapshot.namespace,
+        "ownerReferences": [names.owner_reference(snapshot.name, snapshot.uid)],
+    }
+
+
+def _scales(decision: Decision, lane: NativeLane) -> tuple[Scale, ...]:
+    wanted = (lane.wanted,) if lane.wanted else ()
+    return (*decision.scales, *wanted, *lane.leaving)
+
+
+def _live(
+    snapshot: Snapshot, decision: Decision, settings: Settings, lane: NativeLane
+) -> Iterator[_Live]:
+    for scale in _scales(decision, lane):
+        record = snapshot.revisions.get(scale.hash)
+        if record is None:
+            words = _known_words(snapshot, lane, scale.hash)
+            if words is None:
+                continue
+            record = RevisionRecord(
+                hash=words.hash,
+                number=_number(decision, scale),
+                words=words.canonical,
+                template=pod_template(words, name=snapshot.name, settings=settings),
+            )
+        yield _Live(scale, record)
+
+
+def _known_words(snapshot: Snapshot, lane: NativeLane, hash_: str) -> Words | None:
+    known = (snapshot.words, lane.words)
+    return next((words for words in known if words is not None and words.hash == hash_), None)
+
+
+def _number(decision: Decision, scale: Scale) -> int:
+    """The revision's number in the history; a native one has that of its stable."""
+    status = decision.status
+    for part in (status.stable, status.canary, status.guard):
+        if part is not None and part.hash == scale.hash:
+            return part.revision
+    return status.stable.revision if status.stable is not None else 1
+
+
+def _history(snapshot: Snapshot, decision: Decision, lane: NativeLane) -> list[RevisionRecord]:
+    """Stored revisions without pods that are kept: the newest `revisionHistoryLimit` of them.
+
+    Those that failed and are remembered as such stay too: their words are what
+    a person looks at.
+    """
+    live = {scale.hash for scale in _scales(decision, lane)}
+    failed = {entry.hash for entry in decision.status.failed_revisions}
+    old = [record for hash_, record in snapshot.revisions.items() if hash_ not in live]
+    mine = [record for record in old if not is_native(record.hash, record.words)]
+    newest = sorted(mine, key=lambda record: (-record.number, record.hash))
+    kept = newest[: snapshot.spec.rollout.revision_history_limit]
+    return kept + [r for r in newest[len(kept) :] if r.hash in failed]

@@ -1,0 +1,78 @@
+"""The route: what the decision's shares mean to the gateways, and its ConfigMap.
+
+The sequence rises only when the content changes, so that a pass over an
+unchanged world writes nothing and an agent can refuse what is older.
+"""
+
+from typing import Any
+
+from speculative_api import gateway as api
+from speculative_api import labels
+from speculative_operator.decision import Decision
+from speculative_operator.desired import names
+from speculative_operator.desired.native import NativeLane, native_lane, words_of_stable
+from speculative_operator.desired.revision import parse
+from speculative_operator.snapshot import Snapshot
+
+
+def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None = None) -> api.Route:
+    """The route that follows from the decision.
+
+    Raises:
+        pydantic.ValidationError: the shares do not sum to 100 or name a
+            revision twice, which is a defect of the decision.
+    """
+    lane = lane or native_lane(snapshot, decision)
+    native = _backend(snapshot.name, lane.serving, 100) if lane.serving else None
+    timeouts = snapshot.spec.gateway.timeouts
+    wanted = api.Route(
+        owner_uid=snapshot.uid,
+        sequence=0,
+        model=_model_name(snapshot, decision),
+        default=_default(decision),
+        backends=tuple(
+            _backend(snapshot.name, share.hash, share.weight) for share in decision.shares
+        ),
+        native=native,
+        timeouts=api.Timeouts(
+            request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
+        ),
+    )
+    before = snapshot.route
+    if before is not None and wanted == before.model_copy(update={"sequence": 0}):
+        return before
+    known = max(before.sequence if before else 0, decision.status.route_sequence)
+    return wanted.model_copy(update={"sequence": known + 1})
+
+
+def _backend(name: str, hash_: str, weight: int) -> api.Backend:
+    return api.Backend(hash=hash_, service=names.revision(name, hash_), weight=weight)
+
+
+def _default(decision: Decision) -> str | None:
+    """Stable, or the first share should stable not be in the route."""
+    hashes = [share.hash for share in decision.shares]
+    if not hashes:
+        return None
+    stable = decision.status.stable
+    return stable.hash if stable is not None and stable.hash in hashes else hashes[0]
+
+
+def _model_name(snapshot: Snapshot, decision: Decision) -> str:
+    stable = words_of_stable(snapshot, decision)
+    target = parse(stable.canonical).target if stable else snapshot.spec.target
+    return target.served_model_name or snapshot.name
+
+
+def route_config_map(route: api.Route, *, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The ConfigMap that the gateways' agents watch."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            **metadata,
+            "name": names.route(name),
+            "labels": names.component_labels(name, labels.COMPONENT_GATEWAY),
+        },
+        "data": {api.ROUTE_KEY: route.model_dump_json(by_alias=True)},
+    }

@@ -1,0 +1,76 @@
+"""The route: sequence, default, and weights that sum to 100 or are refused."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.builders import NAMESPACE, a_snapshot, a_spec, a_status, some_words
+
+from speculative_api.gateway import ROUTE_KEY, Route
+from speculative_operator.decision import Decision, Share
+from speculative_operator.desired.route import next_route, route_config_map
+from speculative_operator.snapshot import Snapshot
+
+STABLE, CANARY = some_words(4), some_words(6)
+STATUS = a_status(stable=STABLE, canary=CANARY)
+
+
+def decided(*shares: tuple[str, int], status=STATUS) -> Decision:  # type: ignore[no-untyped-def]
+    return Decision(
+        status=status, transition=False, shares=tuple(Share(hash_, w) for hash_, w in shares)
+    )
+
+
+def the_world(route: Route | None = None, **spec: object) -> Snapshot:
+    return a_snapshot(a_spec(**spec), status=STATUS, route=route)
+
+
+def test_an_unchanged_route_keeps_its_sequence() -> None:
+    decision = decided((STABLE.hash, 100))
+    first = next_route(the_world(), decision)
+    assert first.sequence == 1
+    assert next_route(the_world(first), decision) == first
+
+
+@pytest.mark.parametrize(
+    ("decision", "spec"),
+    [
+        (decided((STABLE.hash, 95), (CANARY.hash, 5)), {}),
+        (decided((STABLE.hash, 100)), {"gateway": {"timeouts": {"idleSeconds": 10}}}),
+        (decided(), {}),
+    ],
+    ids=["weight", "timeout", "empty"],
+)
+def test_a_changed_route_has_the_next_sequence(decision: Decision, spec: dict[str, object]) -> None:
+    first = next_route(the_world(), decided((STABLE.hash, 100)))
+    assert next_route(the_world(first, **spec), decision).sequence == 2
+
+
+def test_a_lost_config_map_does_not_turn_the_sequence_back() -> None:
+    status = a_status(stable=STABLE, routeSequence=41)
+    found = next_route(a_snapshot(status=status), decided((STABLE.hash, 100), status=status))
+    assert found.sequence == 42
+
+
+def test_the_default_is_stable_also_when_the_canary_has_everything() -> None:
+    route = next_route(the_world(), decided((STABLE.hash, 0), (CANARY.hash, 100)))
+    assert route.default == STABLE.hash
+
+
+def test_without_shares_there_is_no_default() -> None:
+    route = next_route(the_world(), decided())
+    assert (route.default, route.backends) == (None, ())
+
+
+def test_shares_that_do_not_sum_to_100_are_refused() -> None:
+    with pytest.raises(ValidationError, match="sum to 90"):
+        next_route(the_world(), decided((STABLE.hash, 60), (CANARY.hash, 30)))
+
+
+@settings(deadline=None, max_examples=50)
+@given(weight=st.integers(0, 100))
+def test_any_split_survives_the_way_through_the_config_map(weight: int) -> None:
+    route = next_route(the_world(), decided((STABLE.hash, 100 - weight), (CANARY.hash, weight)))
+    body = route_config_map(route, name="chat", metadata={"namespace": NAMESPACE})
+    assert Route.model_validate_json(body["data"][ROUTE_KEY]) == route
+    assert [backend.weight for backend in route.backends] == [100 - weight, weight]

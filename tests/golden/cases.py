@@ -1,0 +1,91 @@
+"""Golden cases: `<case>/input.yaml` describes a world, `output.yaml` is every object rendered.
+
+Keys of an input: `revisions` (name -> spec as a user writes it), `asked` (the
+one the resource holds now), `stable`/`canary` (names), `stored` (names whose
+ControllerRevision exists), `scales`, `shares`, `native` (old native pods),
+`ready` (names of revisions with a ready pod).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.builders import a_deployment, a_pod, a_record, a_snapshot, a_status
+
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+from speculative_operator.decision import Decision, Scale, Share
+from speculative_operator.desired.objects import desired_objects
+from speculative_operator.desired.revision import native_words, words_of
+from speculative_operator.settings import Settings
+from speculative_operator.snapshot import Snapshot, Words
+
+FOLDER = Path(__file__).parent
+HEADER = "# Written by `python -m tests.golden`; review it as a diff.\n"
+SETTINGS = Settings(gateway_image="gateway:1", worker_image="worker:1")
+
+
+def names() -> list[str]:
+    """All cases."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/input.yaml"))
+
+
+def world(case: str) -> tuple[Snapshot, Decision]:
+    """The snapshot and the decision that an input describes."""
+    raw = yaml.safe_load((FOLDER / case / "input.yaml").read_text("utf-8"))
+    specs = {
+        name: SpeculativeDeploymentSpec.model_validate(spec)
+        for name, spec in raw["revisions"].items()
+    }
+    words = {name: words_of(spec) for name, spec in specs.items()}
+    native = {name: native_words(found) for name, found in words.items()}
+    stored = raw.get("stored", [])
+    status = a_status(
+        stable=words[raw["stable"]] if "stable" in raw else None,
+        canary=words[raw["canary"]] if "canary" in raw else None,
+        available=raw.get("available", True),
+    )
+    lane = raw.get("native", [])
+    snapshot = a_snapshot(
+        specs[raw["asked"]],
+        status=status,
+        revisions=[a_record(words[name], number=i + 1) for i, name in enumerate(stored)]
+        + [a_record(native[name]) for name in lane],
+        deployments=[a_deployment(words[name]) for name in stored]
+        + [a_deployment(native[name], track="native") for name in lane],
+        pods=_pods(raw, words, native),
+    )
+    return snapshot, _decision(raw, words, status=status)
+
+
+def _pods(raw: Mapping[str, Any], words: Mapping[str, Words], native: Mapping[str, Words]) -> Any:
+    ready = [words[name] for name in raw.get("ready", [])]
+    return [a_pod(found) for found in (*ready, *(native[name] for name in raw.get("native", [])))]
+
+
+def _decision(raw: Mapping[str, Any], words: Mapping[str, Words], *, status: Any) -> Decision:
+    return Decision(
+        status=status,
+        transition=False,
+        scales=tuple(
+            Scale(words[item["revision"]].hash, item["track"], item["replicas"])
+            for item in raw.get("scales", [])
+        ),
+        shares=tuple(
+            Share(words[item["revision"]].hash, item["weight"]) for item in raw.get("shares", [])
+        ),
+    )
+
+
+def rendered(case: str) -> str:
+    """All objects of a case as YAML documents."""
+    snapshot, decision = world(case)
+    bodies = desired_objects(snapshot, decision, SETTINGS)
+    return HEADER + yaml.dump_all(bodies, Dumper=_Plain, sort_keys=False, width=100)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes shared parts out instead of anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
