@@ -21,7 +21,7 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> dict[st
 GOOD = [
     condition("Accepted", "True", "Valid"),
     condition("Available", "True", "StableReady"),
-    condition("Progressing", "False", "Complete"),
+    condition("Progressing", "True", "Complete"),
     condition("SpeculationActive", "True", "Drafting"),
     condition("GatewayReady", "True", "GatewayServing"),
 ]

@@ -53,7 +53,7 @@ verdict   77be44cc55 RolledBack (AcceptanceWorse), 41 s ago
           1.02 is less than 2.56
 failed    77be44cc55 AcceptanceWorse, 41 s ago
 not good  Available=False StableNotReady, 41 s: 3 of 4
-          Progressing=False FailedRevisionNotRetried, 41 s: 77be44cc55 is not tried again
+          Progressing=False RolledBack, 41 s: as above
 next      change the spec, or kubectl speculative retry chat -n llm --hash 77be44cc55"""
 
 GUARDING = """\
@@ -85,12 +85,7 @@ CASES = {
                 "at": START,
             },
             conditions=[
-                condition(
-                    "Progressing",
-                    "False",
-                    "FailedRevisionNotRetried",
-                    f"{FAILED} is not tried again",
-                ),
+                condition("Progressing", "False", "RolledBack", "Rolled back."),
                 condition("Available", "False", "StableNotReady", "3 of 4"),
             ],
         ),
@@ -159,6 +154,21 @@ def test_the_document_keeps_the_status_as_stored() -> None:
     raw = a_resource()
     raw["status"]["fromTheFuture"] = 1
     assert screen.document(parse(raw), NOW)["status"] == raw["status"]
+
+
+def test_retry_is_offered_for_the_revision_that_the_condition_tells_of() -> None:
+    told = condition("Progressing", "False", "RolledBack", "AcceptanceWorse: 1.02 is less")
+    resource = parse(
+        a_resource(
+            conditions=[told],
+            failedRevisions=[
+                failed(message="1.02 is less"),
+                failed(CANARY, message="3 restarts", at="2026-11-30T11:00:00Z"),
+            ],
+        )
+    )
+    (action,) = screen.next_actions(resource)
+    assert action.endswith(f"retry chat -n llm --hash {FAILED}")
 
 
 def test_unknown_fields_in_the_rollout_ask_for_an_upgrade() -> None:

@@ -8,12 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.v1alpha1 import CanaryStatus, Condition, RolloutStep
+from speculative_api.v1alpha1 import CanaryStatus, Condition, FailedRevision, RolloutStep
 
 from .requests import position
 from .resource import Resource
 
 _ORDER = [kind.value for kind in ConditionType]
+_FAILED_REASONS = {
+    Reason.ROLLED_BACK.value,
+    Reason.FAILED_REVISION_NOT_RETRIED.value,
+    Reason.FIRST_REVISION_FAILED.value,
+}
+"""Reasons of Progressing that mean: the spec asks for a revision that failed."""
 _QUIET_REASONS = {Reason.NOT_CONFIGURED.value}
 """A condition that is not True for these reasons is as the user asked."""
 
@@ -79,18 +85,23 @@ def next_actions(resource: Resource) -> list[str]:
         actions.append(f"kubectl speculative abort {tail}")
     elif canary is not None:
         actions.append(f"nothing: it goes on by itself; kubectl speculative abort {tail} ends it")
-    if canary is None:
-        actions += [
-            f"change the spec, or kubectl speculative retry {tail} --hash {failed.hash}"
-            for failed in status.failed_revisions
-            if _names_failed(status.conditions, failed.hash)
-        ]
+    failed = _names_failed(resource)
+    if canary is None and failed is not None:
+        retry = f"kubectl speculative retry {tail} --hash {failed.hash}"
+        actions.append(f"change the spec, or {retry}")
     return actions
 
 
-def _names_failed(conditions: list[Condition], failed: str) -> bool:
-    reasons = {Reason.FAILED_REVISION_NOT_RETRIED, Reason.FIRST_REVISION_FAILED}
-    return any(c.reason in reasons and failed in c.message for c in conditions)
+def _names_failed(resource: Resource) -> FailedRevision | None:
+    """The failed revision that the spec asks for, as the condition Progressing tells it."""
+    failed = resource.status.failed_revisions
+    progressing = next(
+        (c for c in resource.status.conditions if c.type == ConditionType.PROGRESSING), None
+    )
+    if not failed or progressing is None or progressing.reason not in _FAILED_REASONS:
+        return None
+    told = (f for f in failed if f.message and f.message in progressing.message)
+    return next(told, max(failed, key=lambda found: found.at))
 
 
 def _waits_for_person(step: RolloutStep | None) -> bool:
@@ -209,20 +220,17 @@ def _not_good(resource: Resource) -> list[Condition]:
     found = [
         condition
         for condition in resource.status.conditions
-        if condition.status != "True"
-        and condition.reason not in _QUIET_REASONS
-        # Progressing is False at rest; only its bad reasons are news.
-        and (
-            condition.type != ConditionType.PROGRESSING
-            or condition.reason not in {Reason.COMPLETE, Reason.ROLLED_BACK, Reason.ABORTED}
-        )
+        if condition.status != "True" and condition.reason not in _QUIET_REASONS
     ]
     return sorted(found, key=lambda c: _ORDER.index(c.type) if c.type in _ORDER else len(_ORDER))
 
 
 def _conditions(resource: Resource, now: datetime) -> list[str]:
-    words = [
-        f"{c.type}={c.status} {c.reason}, {age(c.last_transition_time, now)}: {c.message}"
-        for c in _not_good(resource)
-    ]
+    words = []
+    for found in _not_good(resource):
+        # The message of the resource is one of theirs: once on a screen is enough.
+        told = found.message == resource.status.message
+        since = age(found.last_transition_time, now)
+        message = "as above" if told else found.message
+        words.append(f"{found.type}={found.status} {found.reason}, {since}: {message}")
     return _labelled("not good", words)
