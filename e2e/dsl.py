@@ -1,0 +1,251 @@
+"""given / when / then for tests on a real cluster, with simulated workers.
+
+The operator runs as a process of the test on this machine, so that it can be
+killed by its own pid at any moment; pods, gateways and Services are real.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from e2e.kubectl import KubectlError, apply, get, kubeconfig, kubectl, listed
+
+SIMULATED_WORKER = "localhost/speculative-worker-simulate:dev"
+GATEWAY_IMAGE = "localhost/speculative-gateway:dev"
+BUILD = Path("build/e2e")
+
+
+def wait_for(what: str, check: Callable[[], Any], seconds: float = 90) -> Any:
+    """Polls until `check` returns something true; an AssertionError says what was missing."""
+    deadline = time.monotonic() + seconds
+    last: Any = None
+    while time.monotonic() < deadline:
+        try:
+            last = check()
+        except (KubectlError, KeyError, OSError) as error:
+            last = error
+        else:
+            if last:
+                return last
+        time.sleep(0.3)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {last!r}")
+
+
+def a_manifest(
+    name: str = "chat",
+    *,
+    k: int = 4,
+    acceptance_percent: int = 80,
+    error_percent: int = 0,
+    crash_text: str = "",
+    **spec: Any,
+) -> dict[str, Any]:
+    """A SpeculativeDeployment whose engine is simulated."""
+    simulation = {
+        "acceptancePercent": acceptance_percent,
+        "errorPercent": error_percent,
+        "tokensPerSecond": 100,
+        "loadMilliseconds": 200,
+    }
+    if crash_text:
+        simulation["crashText"] = crash_text
+    rollout = {
+        "steps": [{"weight": 50}, {"pause": {"durationSeconds": 90}}],
+        "analysis": {"periodSeconds": 2},
+        "guard": {"durationSeconds": 5},
+    }
+    return {
+        "apiVersion": "speculative.dev/v1alpha1",
+        "kind": "SpeculativeDeployment",
+        "metadata": {"name": name},
+        "spec": {
+            "target": {"model": "hf://example/simulated"},
+            "speculation": {"method": "NGram", "numSpeculativeTokens": k},
+            "engine": {
+                "image": SIMULATED_WORKER,
+                "drainSeconds": 15,
+                "startupDeadlineSeconds": 60,
+                "warmup": {"requests": 1, "promptTokens": 4, "outputTokens": 2},
+                "simulation": simulation,
+            },
+            "pod": {
+                "imagePullPolicy": "Never",
+                "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}},
+            },
+            "rollout": rollout,
+            **spec,
+        },
+    }
+
+
+@dataclass
+class Operator:
+    """The operator as a child process of the test."""
+
+    namespace: str
+    program: tuple[str, ...] = (sys.executable, "-m", "speculative_operator")
+    extra: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+
+    def start(self, **extra: str) -> None:
+        """Starts it; its log goes to build/e2e/."""
+        BUILD.mkdir(parents=True, exist_ok=True)
+        self.starts += 1
+        environment = os.environ | {
+            "KUBECONFIG": str(kubeconfig()),
+            "OPERATOR_NAMESPACE": self.namespace,
+            "WATCH_NAMESPACE": self.namespace,
+            "GATEWAY_IMAGE": GATEWAY_IMAGE,
+            "WORKER_IMAGE": SIMULATED_WORKER,
+            "IMAGE_PULL_POLICY": "Never",
+            "IDENTITY": f"test-{self.namespace}-{self.starts}",
+            "LEASE_SECONDS": "3",
+            "HTTP_PORT": "0",
+        }
+        with (BUILD / f"{self.namespace}-{self.starts}.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                self.program, env=environment | self.extra | extra, stdout=log, stderr=log
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """SIGTERM, then kill -9 after 15 s."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+@dataclass
+class Trial:
+    """One test's namespace and resource, with the questions tests ask."""
+
+    namespace: str
+    operator: Operator
+    name: str = "chat"
+
+    def apply(self, **changes: Any) -> None:
+        apply(a_manifest(self.name, **changes), self.namespace)
+
+    @property
+    def resource(self) -> dict[str, Any]:
+        return get("speculativedeployment", self.name, self.namespace)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.resource.get("status", {})
+        return found
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        found = (c for c in self.status.get("conditions", []) if c["type"] == kind)
+        return next(found, {"status": "Unknown", "reason": "", "message": ""})
+
+    def wait_available(self, seconds: float = 120) -> str:
+        """Waits for Available and a serving gateway; returns stable's hash."""
+        wait_for(
+            "Available and GatewayReady",
+            lambda: (
+                all(
+                    self.condition(kind)["status"] == "True"
+                    for kind in ("Available", "GatewayReady")
+                )
+                and self.condition("Progressing")["reason"] == "Complete"
+            ),
+            seconds,
+        )
+        found: str = self.status["stable"]["hash"]
+        return found
+
+    def wait_progressing(self, reason: str, seconds: float = 150) -> dict[str, Any]:
+        """Waits for a reason of condition Progressing; returns the status."""
+        wait_for(
+            f"Progressing reason {reason}",
+            lambda: self.condition("Progressing")["reason"] == reason,
+            seconds,
+        )
+        return self.status
+
+    def pods(self, component: str = "worker") -> dict[str, dict[str, Any]]:
+        """Pods by UID."""
+        selector = f"speculative.dev/name={self.name},speculative.dev/component={component}"
+        return {pod["metadata"]["uid"]: pod for pod in listed("pods", self.namespace, selector)}
+
+    def revisions_running(self) -> set[str]:
+        return {
+            pod["metadata"]["labels"]["speculative.dev/revision"]
+            for pod in self.pods().values()
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def url(self) -> str:
+        """The gateway's Service, reachable from this machine."""
+        service = get("service", f"{self.name}-gateway", self.namespace)["spec"]
+        return f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
+
+
+@contextmanager
+def a_trial(label: str, **settings: Any) -> Iterator[Trial]:
+    """A fresh namespace with an operator of its own; both are gone afterwards."""
+    namespace = f"e2e-{label}-{uuid.uuid4().hex[:6]}"
+    kubectl("create", "namespace", namespace)
+    kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged")
+    operator = Operator(namespace, **settings)
+    try:
+        operator.start()
+        yield Trial(namespace, operator)
+    finally:
+        operator.stop()
+        kubectl("delete", "namespace", namespace, "--wait=true", "--timeout=120s", seconds=130)
+
+
+@contextmanager
+def load_on(url: str, namespace: str, *, streams: int = 3) -> Iterator[Callable[[], Any]]:
+    """Load over the gateway for the length of the block; the report is there after it.
+
+    The generator is a process of its own, so that a slow test does not slow the load.
+    """
+    BUILD.mkdir(parents=True, exist_ok=True)
+    out = BUILD / f"{namespace}-load.json"
+    log = (BUILD / f"{namespace}-load.log").open("wb")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "e2e.load", "--url", url, "--streams", str(streams)),
+            *("--max-tokens", "24", "--until-stopped", "--json", str(out)),
+        ],
+        stdout=log,
+        stderr=log,
+    )
+    report: dict[str, Any] = {}
+    try:
+        yield lambda: report
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(90)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+        if out.exists():
+            report.update(json.loads(out.read_text(encoding="utf-8")))

@@ -1,0 +1,121 @@
+"""The main job with simulated workers: real API server, pods, Services and Envoy."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from e2e.dsl import Trial, a_trial, load_on, wait_for
+from e2e.kubectl import kubectl
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
+    label = request.node.name.removeprefix("test_")[:16].rstrip("_").replace("_", "-")
+    with a_trial(label) as made:
+        yield made
+
+
+def test_bad_draft_is_rolled_back_and_a_good_one_promoted_without_an_error(trial: Trial) -> None:
+    # given a stable revision under load
+    trial.apply(k=4, acceptance_percent=80)
+    stable = trial.wait_available()
+    stable_pods = set(trial.pods())
+    with load_on(trial.url(), trial.namespace) as report:
+        # when a revision is applied whose draft is hardly ever accepted
+        trial.apply(k=4, acceptance_percent=2)
+        trial.wait_progressing("CanaryWeighted")
+        status = trial.wait_progressing("RolledBack")
+        # then it is rolled back on acceptance, stable's pods untouched
+        assert status["failedRevisions"][0]["reason"] == "AcceptanceWorse"
+        assert "percent" in status["verdict"]["message"] or "%" in status["verdict"]["message"]
+        wait_for("only stable runs", lambda: trial.revisions_running() == {stable})
+        assert stable_pods <= set(trial.pods())
+        # when a good revision is applied
+        trial.apply(k=6, acceptance_percent=85)
+        trial.wait_progressing("CanaryWeighted")
+        canary_pods = {
+            uid
+            for uid, pod in trial.pods().items()
+            if pod["metadata"]["labels"]["speculative.dev/revision"] != stable
+        }
+        trial.wait_progressing("Guarding")
+        # then its pods serve on as stable, and the old revision goes after the guard
+        assert trial.status["stable"]["hash"] != stable
+        status = trial.wait_progressing("Complete")
+        wait_for("the old revision is gone", lambda: stable not in trial.revisions_running())
+        survivors = trial.pods()
+        assert canary_pods <= set(survivors)
+        restarts = [
+            survivors[uid]["status"]["containerStatuses"][0]["restartCount"] for uid in canary_pods
+        ]
+        assert restarts == [0] * len(canary_pods)
+    # and no user saw any of it
+    assert report()["failed"] == 0
+    assert report()["cut"] == 0
+    assert report()["ok"] > 50
+
+
+def test_failing_canary_is_rolled_back_on_errors(trial: Trial) -> None:
+    trial.apply(k=4)
+    trial.wait_available()
+    with load_on(trial.url(), trial.namespace):
+        trial.apply(k=4, error_percent=40)
+        status = trial.wait_progressing("RolledBack")
+    assert status["failedRevisions"][0]["reason"] in {"ErrorsWorse", "CanaryUnhealthy"}
+
+
+def test_canary_that_can_never_start_fails_once_and_leaves_stable_alone(trial: Trial) -> None:
+    trial.apply(k=4)
+    stable = trial.wait_available()
+    text = "ValueError: draft model vocabulary size 32000 does not match target 49152"
+    trial.apply(k=4, crash_text=text)
+    status = trial.wait_progressing("RolledBack")
+    assert status["failedRevisions"][0]["reason"] == "VocabularyMismatch"
+    wait_for("only stable runs", lambda: trial.revisions_running() == {stable})
+    failed = status["failedRevisions"][0]["hash"]
+    deployment = json.loads(
+        kubectl("get", "deployment", f"chat-{failed}", "-n", trial.namespace, "-o", "json")
+    )
+    assert deployment["spec"]["replicas"] == 0
+    events = json.loads(
+        kubectl(
+            "get",
+            "events",
+            "-n",
+            trial.namespace,
+            "-o",
+            "json",
+            "--field-selector",
+            "reason=RolledBack",
+        )
+    )["items"]
+    assert len(events) == 1
+
+
+def test_settled_world_sends_no_write(trial: Trial) -> None:
+    trial.apply(k=4)
+    trial.wait_available()
+    trial.operator.stop()
+    trial.operator.start()
+    wait_for("a second operator has looked", lambda: writes_of(trial, "settle"), 5)
+
+
+def writes_of(trial: Trial, _: str) -> bool:
+    return trial.condition("Progressing")["reason"] == "Complete"
+
+
+def test_deleting_with_the_operator_down_leaves_nothing(trial: Trial) -> None:
+    trial.apply(k=4)
+    trial.wait_available()
+    trial.operator.kill()
+    kubectl("delete", "speculativedeployment", "chat", "-n", trial.namespace, "--timeout=60s")
+    kinds = "deployments,services,configmaps,controllerrevisions,serviceaccounts,rolebindings,pods"
+    selector = "speculative.dev/name=chat"
+
+    def left() -> list[str]:
+        text = kubectl("get", kinds, "-n", trial.namespace, "-l", selector, "-o", "name")
+        return text.split()
+
+    wait_for("all children are gone", lambda: not left(), 120)
