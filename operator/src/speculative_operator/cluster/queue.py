@@ -42,15 +42,18 @@ class Queue:
         self._on_failure = on_failure
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
-        self._running: set[Key] = set()
+        self._running: dict[Key, float] = {}
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
-        self.finished_at: float | None = None
-        """Loop time of the last completed pass."""
 
     def __len__(self) -> int:
-        return len(self._due.keys() | self._running)
+        return len(self._due.keys() | self._running.keys())
+
+    def longest_wait(self) -> float:
+        """Seconds for which the oldest pass has been due or running; 0 when there is none."""
+        since = [*self._running.values(), *self._due.values()]
+        return max(0.0, asyncio.get_running_loop().time() - min(since, default=float("inf")))
 
     def wake(self, key: Key, by_a_person: bool = False) -> None:
         """A pass is due now; after failures only if a person changed something."""
@@ -87,7 +90,7 @@ class Queue:
             if wait is not None and wait <= 0:
                 _, key = heapq.heappop(self._heap)
                 del self._due[key]
-                self._running.add(key)
+                self._running[key] = asyncio.get_running_loop().time()
                 return key
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -107,7 +110,6 @@ class Queue:
         try:
             following = await self._work(key)
             self._failures.pop(key, None)
-            self.finished_at = asyncio.get_running_loop().time()
         except Conflict as error:
             # Somebody else wrote: look again soon, that is no failure of ours.
             following = self._failed(key, error)
@@ -119,7 +121,7 @@ class Queue:
             following = self._failed(key, error)
             log.exception("event=pass-broken object=%s/%s", *key)
         finally:
-            self._running.discard(key)
+            self._running.pop(key, None)
         if key in self._dirty:
             self._dirty.discard(key)
             following = self._settle if key not in self._failures else following

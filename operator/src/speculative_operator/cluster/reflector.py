@@ -122,8 +122,8 @@ class Reflector:
     ) -> None:
         self.store = Store(resource)
         self.synced = asyncio.Event()
-        self.heard_at = 0.0
-        """Loop time of the last list, event or bookmark."""
+        self.alive_at = float("inf")
+        """Loop time of the last attempt, list, event or bookmark; infinite before the first."""
         self._client = client
         self._wake = wake
         self._namespace = namespace
@@ -136,12 +136,13 @@ class Reflector:
         """Never returns; every failure is answered by waiting and listing again."""
         delay = self._pace.first_backoff
         while True:
+            self._live()
             try:
                 version = await self._list()
                 while True:
-                    began = self.heard_at
+                    began = self.alive_at
                     version = await self._watch(version)
-                    if self.heard_at - began < self._pace.first_backoff:
+                    if self.alive_at - began < self._pace.first_backoff:
                         # A server that ends every watch at once is not to be hammered.
                         await asyncio.sleep(self._pace.first_backoff)
                     delay = self._pace.first_backoff
@@ -162,7 +163,7 @@ class Reflector:
             # Items of a list come without these two.
             thing.update(apiVersion=resource.api_version, kind=resource.kind)
         changed = self.store.replace(things, version)
-        self._heard()
+        self._live()
         self.synced.set()
         for key in changed:
             self._wake(key, resource is SPECULATIVE_DEPLOYMENT)
@@ -178,7 +179,7 @@ class Reflector:
             server_seconds=self._pace.server,
             silent_seconds=self._pace.silent,
         ):
-            self._heard()
+            self._live()
             version = str(thing.get("metadata", {}).get("resourceVersion", version))
             if kind == "BOOKMARK":
                 continue
@@ -188,8 +189,8 @@ class Reflector:
                 self._wake(key, urgent)
         return version
 
-    def _heard(self) -> None:
-        self.heard_at = asyncio.get_running_loop().time()
+    def _live(self) -> None:
+        self.alive_at = asyncio.get_running_loop().time()
 
     def _is_by_a_person(self, thing: JSON) -> bool:
         """Whether a parent's spec or annotations changed, not merely its status."""

@@ -1,0 +1,88 @@
+"""`python -m speculative_operator`: one operator, working while it holds the Lease."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+
+import kopf
+
+from speculative_operator.cluster.access import access
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.lease import Lease
+from speculative_operator.errors import OperatorError
+from speculative_operator.handlers import registry_of
+from speculative_operator.metrics.workers import Scraper
+from speculative_operator.operation import Operation
+from speculative_operator.serving import serving
+from speculative_operator.settings import Settings
+from speculative_operator.telemetry import Telemetry, log_to_stderr
+
+log = logging.getLogger("speculative_operator")
+
+LEASE_NAME = "speculative-operator"
+
+
+async def operate(settings: Settings) -> None:
+    """Runs until a signal ends it; the Lease is released on the way out."""
+    telemetry = Telemetry()
+    proofs = await access()
+    async with (
+        Client(
+            proofs, timeout_seconds=settings.request_timeout_seconds, observe=telemetry.request
+        ) as client,
+        Scraper(
+            timeout_seconds=settings.scrape_timeout_seconds,
+            on_failure=lambda role: telemetry.unanswered.labels(role).inc(),
+        ) as source,
+    ):
+        operation = Operation(client, source, settings, telemetry)
+        lease = Lease(
+            client,
+            namespace=settings.operator_namespace,
+            name=LEASE_NAME,
+            identity=settings.identity,
+            duration=settings.lease_seconds,
+        )
+
+        def not_ready() -> str:
+            # A standby is ready: it would take over at once.
+            return operation.not_ready() if lease.held else ""
+
+        async with serving(
+            port=settings.http_port, telemetry=telemetry, alive=operation.not_alive, ready=not_ready
+        ):
+            await lease.acquire()
+            telemetry.leading.set(1)
+            # Before kopf runs: it takes every later task for its own and cancels it at its end.
+            guard = asyncio.create_task(lease.hold(), name="lease")
+            try:
+                namespaces = [settings.watch_namespace] if settings.watch_namespace else []
+                await kopf.operator(
+                    registry=registry_of(operation, proofs),
+                    standalone=True,
+                    clusterwide=not namespaces,
+                    namespaces=namespaces,
+                )
+            finally:
+                guard.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await guard
+                await lease.release()
+
+
+def main() -> int:
+    """Exit status 2: the settings or the access can't be used."""
+    log_to_stderr(os.environ.get("LOG_LEVEL", "INFO"))
+    try:
+        settings = Settings.from_environment(os.environ)
+        asyncio.run(operate(settings))
+    except (ValueError, OperatorError) as error:
+        log.error("event=not-started why=%r", str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Makes the cluster equal to what is desired, with as few writes as possible.
+
+An unchanged world gets no write; an object that is not ours is left alone; what
+is ours and no longer desired is deleted, except what the caller protects.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+
+from speculative_api import labels
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.covering import APPLIED, covers, digest, with_digest
+from speculative_operator.cluster.reflector import Store
+from speculative_operator.cluster.resources import (
+    BY_KIND,
+    CHILDREN,
+    JSON,
+    Key,
+    controller_uid,
+    uid_of,
+)
+from speculative_operator.errors import NotFound
+
+
+class Outcome(StrEnum):
+    """What became of one desired object."""
+
+    UNCHANGED = "unchanged"
+    WRITTEN = "written"
+    TAKEN = "taken"
+    """An object with this name belongs to somebody else."""
+    WAITING = "waiting"
+    """It is on its way out, or belongs to a former resource of the same name."""
+
+
+class Applier:
+    """Writes objects of one owner; reads only the stores, except before a creation."""
+
+    def __init__(self, client: Client, stores: Mapping[str, Store]) -> None:
+        self._client = client
+        self._stores = stores
+        self._settled: dict[tuple[str, str, str], tuple[str, str, str]] = {}
+        """Per object (UID, version, digest) of an apply whose result the server rewrote: without
+        this, a spelling of its own would be 'corrected' for ever."""
+
+    async def ensure(
+        self, body: JSON, *, key: Key, owner_uid: str, create_only: bool = False
+    ) -> Outcome:
+        """Creates or corrects one object."""
+        resource = BY_KIND[body["kind"]]
+        name = body["metadata"]["name"]
+        live = self._stores[resource.kind].of(key).get(name)
+        if live is None:
+            return await self._create(body, owner_uid=owner_uid, create_only=create_only)
+        hindrance = _hindrance(live, owner_uid)
+        if hindrance is not None:
+            return hindrance
+        if create_only or self._is_current(live, body):
+            return Outcome.UNCHANGED
+        await self._apply(body, uid=uid_of(live))
+        return Outcome.WRITTEN
+
+    async def _create(self, body: JSON, *, owner_uid: str, create_only: bool) -> Outcome:
+        resource, metadata = BY_KIND[body["kind"]], body["metadata"]
+        try:
+            live = await self._client.get(resource, metadata["namespace"], metadata["name"])
+        except NotFound:
+            if create_only:
+                self._note(await self._client.create(resource, body))
+            else:
+                await self._apply(body)
+            return Outcome.WRITTEN
+        hindrance = _hindrance(live, owner_uid)
+        if hindrance is not None:
+            return hindrance
+        # Ours, but the cache is behind or our labels were taken off.
+        if not create_only and not self._is_current(live, body):
+            await self._apply(body, uid=uid_of(live))
+            return Outcome.WRITTEN
+        return Outcome.UNCHANGED
+
+    async def _apply(self, body: JSON, uid: str = "") -> None:
+        sent = with_digest(body)
+        if uid:
+            # A successor of the same name is not ours to write to: the server says Conflict.
+            sent = {**sent, "metadata": {**sent["metadata"], "uid": uid}}
+        _, answer = await self._client.apply(BY_KIND[body["kind"]], sent)
+        self._note(answer)
+        place = _place(body)
+        self._settled.pop(place, None)
+        if not covers(answer, body):
+            self._settled[place] = (uid_of(answer), _version(answer), digest(body))
+
+    def _is_current(self, live: JSON, body: JSON) -> bool:
+        wanted = digest(body)
+        annotations = live["metadata"].get("annotations") or {}
+        if annotations.get(APPLIED) != wanted or not covers(live["metadata"], body["metadata"]):
+            return False
+        if covers(live, body):
+            return True
+        return self._settled.get(_place(body)) == (uid_of(live), _version(live), wanted)
+
+    async def prune(
+        self,
+        key: Key,
+        *,
+        owner_uid: str,
+        desired: Iterable[JSON],
+        protected: Callable[[JSON], bool],
+    ) -> int:
+        """Deletes what is ours and neither desired nor protected; gives how many."""
+        kept = {(body["kind"], body["metadata"]["name"]) for body in desired}
+        count = 0
+        for resource in CHILDREN:
+            for name, live in sorted(self._stores[resource.kind].of(key).items()):
+                if controller_uid(live) != owner_uid or (resource.kind, name) in kept:
+                    continue
+                if protected(live) or live["metadata"].get("deletionTimestamp"):
+                    continue
+                count += await self._client.delete(resource, live)
+                self._stores[resource.kind].drop(live)
+                self._settled.pop((resource.kind, *_name_of(live)), None)
+        return count
+
+    def forget(self, key: Key) -> None:
+        """Drops what is remembered about a resource that is gone."""
+        for place in [p for p in self._settled if p[1] == key[0] and p[2].startswith(key[1])]:
+            del self._settled[place]
+
+    def _note(self, thing: JSON) -> None:
+        self._stores[thing["kind"]].put(thing)
+
+
+def leftovers(stores: Mapping[str, Store], key: Key, owner_uid: str) -> list[str]:
+    """`Kind/name` of children of a former resource of the same name, not yet collected."""
+    return [
+        f"{resource.kind}/{name}"
+        for resource in CHILDREN
+        for name, live in stores[resource.kind].of(key).items()
+        if _of_a_former(live, owner_uid)
+    ]
+
+
+def _hindrance(live: JSON, owner_uid: str) -> Outcome | None:
+    if _of_a_former(live, owner_uid):
+        return Outcome.WAITING
+    if controller_uid(live) != owner_uid:
+        return Outcome.TAKEN
+    return Outcome.WAITING if live["metadata"].get("deletionTimestamp") else None
+
+
+def _of_a_former(live: JSON, owner_uid: str) -> bool:
+    return any(
+        owner.get("controller")
+        and owner.get("kind") == labels.KIND
+        and owner.get("name") == (live["metadata"].get("labels") or {}).get(labels.NAME)
+        and owner.get("uid") != owner_uid
+        for owner in live["metadata"].get("ownerReferences") or ()
+    )
+
+
+def _name_of(thing: JSON) -> tuple[str, str]:
+    return thing["metadata"]["namespace"], thing["metadata"]["name"]
+
+
+def _place(body: JSON) -> tuple[str, str, str]:
+    return (body["kind"], *_name_of(body))
+
+
+def _version(thing: JSON) -> str:
+    """What moves with a change of the spec: the generation, where the kind has one."""
+    metadata = thing["metadata"]
+    return str(metadata.get("generation") or metadata.get("resourceVersion", ""))

@@ -1,0 +1,79 @@
+"""Does a live object already say what we want? Pure: decides whether an apply is needed.
+
+The API server fills defaults in and writes quantities its own way, so live is
+compared only where the desired body speaks, and quantities by value.
+"""
+
+import hashlib
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+from speculative_api.labels import GROUP
+
+APPLIED: Final = f"{GROUP}/applied"
+"""Annotation with the digest of the last applied body: a field that we no longer
+list leaves no other trace, and memory would not survive a restart."""
+
+_QUANTITY: Final = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|[KMGTPE]i|[MGTPE])?$")
+_SUFFIXES: Final = {"m": Decimal("0.001"), "k": Decimal(1000), None: Decimal(1)} | {
+    letter + binary: Decimal(1024 if binary else 1000) ** power
+    for power, letter in enumerate("KMGTPE", start=1)
+    for binary in ("i", "")
+    if letter + binary != "K"
+}
+_LIST_KEYS: Final = ("name", "containerPort", "port", "mountPath", "key", "topologyKey", "uid")
+"""Fields by which lists of the objects we write are keyed, most telling first."""
+
+
+def digest(body: Any) -> str:
+    """16 hexadecimal digits that stand for a body."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def with_digest(body: dict[str, Any]) -> dict[str, Any]:
+    """The body as it is applied: with its digest as an annotation."""
+    metadata = body["metadata"]
+    annotations = {**metadata.get("annotations", {}), APPLIED: digest(body)}
+    return {**body, "metadata": {**metadata, "annotations": annotations}}
+
+
+def covers(live: Any, desired: Any) -> bool:
+    """Whether live has everything that desired says; more is allowed."""
+    if isinstance(desired, dict):
+        # An empty block of ours may be stored as absent.
+        return all(
+            covers(live.get(key) if isinstance(live, dict) else None, value)
+            for key, value in desired.items()
+        )
+    if isinstance(desired, list):
+        return _covers_list(live if isinstance(live, list) else [], desired)
+    if desired is None:
+        return live is None
+    return bool(live == desired) or _equal_quantities(live, desired)
+
+
+def _covers_list(live: list[Any], desired: list[Any]) -> bool:
+    keys = [key for key in _LIST_KEYS if desired and all(_has(item, key) for item in desired)]
+    if not keys:
+        return len(live) == len(desired) and all(map(covers, live, desired))
+    key = keys[0]
+    found = {item[key]: item for item in live if _has(item, key)}
+    return all(item[key] in found and covers(found[item[key]], item) for item in desired)
+
+
+def _has(item: Any, key: str) -> bool:
+    return isinstance(item, dict) and isinstance(item.get(key), str | int)
+
+
+def _equal_quantities(live: Any, desired: Any) -> bool:
+    if isinstance(live, bool) or isinstance(desired, bool):
+        return False
+    numbers = [_QUANTITY.match(str(value)) for value in (live, desired)]
+    if not all(numbers):
+        # False, 0 and empty are stored as absent where that is the default.
+        return live is None and desired in (False, "", 0)
+    first, second = (Decimal(n[1]) * _SUFFIXES[n[2]] for n in numbers if n)
+    return first == second

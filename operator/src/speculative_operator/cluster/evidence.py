@@ -1,0 +1,67 @@
+"""The evidence of a trial, kept in memory and in ConfigMap `<name>-evidence`.
+
+Written at most once per `evidence_write_seconds` and when a transition is made;
+an operator that starts anew goes on from what was written.
+"""
+
+import json
+import logging
+from typing import Final
+
+from speculative_api.labels import MANAGED_BY, MANAGER, NAME
+from speculative_api.v1alpha1 import Analysis
+from speculative_operator.analysis.verdict import Evidence, Sample, begin, continues, observe
+from speculative_operator.cluster.reflector import Store
+from speculative_operator.cluster.resources import CONFIG_MAP, JSON, Key
+from speculative_operator.desired import names
+from speculative_operator.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+EVIDENCE_KEY: Final = "evidence.json"
+
+
+def look(
+    known: Evidence | None,
+    sample: Sample,
+    *,
+    trial: str,
+    analysis: Analysis,
+    store: Store,
+    key: Key,
+) -> Evidence:
+    """The evidence after one more look, begun or read from the cluster where it is not known."""
+    evidence = known
+    if evidence is None or not continues(evidence, trial, analysis):
+        evidence = _stored(store, key)
+    if evidence is None or not continues(evidence, trial, analysis):
+        evidence = begin(trial, analysis, at=sample.at)
+    return observe(evidence, sample)
+
+
+def _stored(store: Store, key: Key) -> Evidence | None:
+    thing = store.of(key).get(names.evidence(key[1]))
+    if thing is None:
+        return None
+    try:
+        return Evidence.from_json(json.loads(thing.get("data", {})[EVIDENCE_KEY]))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        # Judging anew costs time; judging by a misread number could cost users.
+        log.warning("event=evidence-unreadable object=%s/%s why=%r", *key, str(error))
+        return None
+
+
+def config_map(snapshot: Snapshot, evidence: Evidence) -> JSON:
+    """The ConfigMap that keeps it."""
+    text = json.dumps(evidence.to_json(), separators=(",", ":"), sort_keys=True)
+    return {
+        "apiVersion": CONFIG_MAP.api_version,
+        "kind": CONFIG_MAP.kind,
+        "metadata": {
+            "name": names.evidence(snapshot.name),
+            "namespace": snapshot.namespace,
+            "labels": {MANAGED_BY: MANAGER, NAME: snapshot.name},
+            "ownerReferences": [names.owner_reference(snapshot.name, snapshot.uid)],
+        },
+        "data": {EVIDENCE_KEY: text},
+    }

@@ -1,0 +1,271 @@
+"""Caches and last answers of pods become a Snapshot. Called once per pass.
+
+Reads stores only, no request. What can't be read is left out or, for the spec
+itself, given back as `Unreadable`; a pass never fails for a bad object.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from speculative_api import labels
+from speculative_api.conditions import WorkerReason
+from speculative_api.engine_arguments import findings as engine_findings
+from speculative_api.gateway import ROUTE_KEY, Route
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
+from speculative_api.worker import Termination
+from speculative_operator.cluster.reflector import Store
+from speculative_operator.cluster.resources import (
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    JSON,
+    POD,
+    Key,
+    controller_uid,
+    uid_of,
+)
+from speculative_operator.desired import checks, names
+from speculative_operator.desired.revision import words_of
+from speculative_operator.metrics.source import Source, Target
+from speculative_operator.settings import Settings
+from speculative_operator.snapshot import (
+    DeploymentView,
+    GatewayPod,
+    RevisionRecord,
+    Snapshot,
+    WorkerPod,
+)
+
+log = logging.getLogger(__name__)
+
+_OVER: Final = ("Succeeded", "Failed")
+"""Phases of a pod that runs nothing any more; an evicted one stays around as Failed."""
+_STARTING: Final = ("ContainerCreating", "PodInitializing")
+
+Stores = Mapping[str, Store]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The spec has another shape than this operator's version knows: says where."""
+
+    message: str
+
+
+def gather(
+    key: Key,
+    parent: JSON,
+    *,
+    stores: Stores,
+    source: Source,
+    settings: Settings,
+    now: datetime,
+    conflicts: tuple[str, ...] = (),
+) -> Snapshot | Unreadable:
+    """Everything the pass may know about one resource."""
+    try:
+        spec = SpeculativeDeploymentSpec.model_validate(parent.get("spec", {}))
+    except ValidationError as error:
+        return Unreadable(_sentence(error))
+    namespace, name = key
+    uid = uid_of(parent)
+    pods = [pod for pod in pods_of(stores, key) if not _is_older(pod, parent)]
+    found = (*checks.findings(spec, name=name, settings=settings), *engine_findings(spec))
+    return Snapshot(
+        now=now,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        generation=int(parent["metadata"].get("generation", 0)),
+        spec=spec,
+        status=status_of(parent),
+        words=words_of(spec),
+        annotations=parent["metadata"].get("annotations") or {},
+        findings=found,
+        conflicts=conflicts,
+        revisions={r.hash: r for r in _revisions(stores, key, uid)},
+        deployments={d.hash: d for d in _deployments(stores, key, uid)},
+        pods=tuple(_worker(pod, source) for pod in _of(pods, labels.COMPONENT_WORKER)),
+        gateways=tuple(
+            _gateway(pod, source, now)
+            for pod in _of(pods, labels.COMPONENT_GATEWAY)
+            if pod.get("status", {}).get("phase") not in _OVER
+        ),
+        route=route_of(stores, key, uid),
+    )
+
+
+def status_of(parent: JSON) -> SpeculativeDeploymentStatus:
+    """The status as far as it can be read; an unreadable one is empty, as after a restore."""
+    try:
+        return SpeculativeDeploymentStatus.model_validate(parent.get("status") or {})
+    except ValidationError as error:
+        metadata = parent["metadata"]
+        place = (metadata.get("namespace"), metadata.get("name"))
+        log.error("event=status-unreadable object=%s/%s why=%r", *place, _sentence(error))
+        return SpeculativeDeploymentStatus()
+
+
+def route_of(stores: Stores, key: Key, uid: str) -> Route | None:
+    """The route as last written, if it is ours and can be read."""
+    thing = stores[CONFIG_MAP.kind].of(key).get(names.route(key[1]))
+    if thing is None or controller_uid(thing) != uid:
+        return None
+    try:
+        return Route.model_validate_json(thing.get("data", {}).get(ROUTE_KEY, ""))
+    except ValidationError as error:
+        log.error("event=route-unreadable object=%s/%s why=%r", *key, _sentence(error))
+        return None
+
+
+def pods_of(stores: Stores, key: Key) -> list[JSON]:
+    """All pods of the resource, by name."""
+    return [pod for _, pod in sorted(stores[POD.kind].of(key).items())]
+
+
+def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
+    """Whom to ask: pods with an address that still run something."""
+    for pod in pods_of(stores, key):
+        status = pod.get("status", {})
+        address = status.get("podIP", "")
+        if not address or status.get("phase") in _OVER:
+            continue
+        component = _label(pod, labels.COMPONENT)
+        if component == labels.COMPONENT_WORKER:
+            yield Target(uid_of(pod), address, "worker")
+        elif component == labels.COMPONENT_GATEWAY:
+            yield Target(uid_of(pod), address, "gateway")
+
+
+def _revisions(stores: Stores, key: Key, uid: str) -> Iterator[RevisionRecord]:
+    for thing in stores[CONTROLLER_REVISION.kind].of(key).values():
+        data = thing.get("data") or {}
+        if controller_uid(thing) == uid and "spec" in data and "template" in data:
+            yield RevisionRecord(
+                hash=_label(thing, labels.REVISION),
+                number=int(thing.get("revision", 0)),
+                words=data["spec"],
+                template=data["template"],
+            )
+
+
+def _deployments(stores: Stores, key: Key, uid: str) -> Iterator[DeploymentView]:
+    for name, thing in stores[DEPLOYMENT.kind].of(key).items():
+        if controller_uid(thing) == uid and _label(thing, labels.REVISION):
+            yield DeploymentView(
+                name=name,
+                hash=_label(thing, labels.REVISION),
+                track=_label(thing, labels.TRACK),
+                replicas=int(thing.get("spec", {}).get("replicas", 0)),
+                ready_replicas=int(thing.get("status", {}).get("readyReplicas", 0)),
+            )
+
+
+def _worker(pod: JSON, source: Source) -> WorkerPod:
+    metadata, status = pod["metadata"], pod.get("status", {})
+    containers = status.get("containerStatuses") or []
+    return WorkerPod(
+        name=metadata["name"],
+        uid=uid_of(pod),
+        revision=_label(pod, labels.REVISION),
+        ready=_is_ready(pod),
+        terminating=_is_leaving(pod),
+        address=status.get("podIP", ""),
+        restarts=sum(int(container.get("restartCount", 0)) for container in containers),
+        termination=_termination(containers),
+        waiting_reason=_waiting_reason(status, containers),
+        digest=source.digest(uid_of(pod)),
+    )
+
+
+def _gateway(pod: JSON, source: Source, now: datetime) -> GatewayPod:
+    address = pod.get("status", {}).get("podIP", "")
+    # A pod without an address can't be asked: it is silent since it exists.
+    silent = source.silent_seconds(uid_of(pod)) if address else _age(pod, now)
+    return GatewayPod(
+        name=pod["metadata"]["name"],
+        uid=uid_of(pod),
+        ready=_is_ready(pod),
+        terminating=_is_leaving(pod),
+        address=address,
+        state=source.state(uid_of(pod)),
+        silent_seconds=silent,
+    )
+
+
+def _termination(containers: list[JSON]) -> Termination | None:
+    """The newest last word of a container that ended badly."""
+    ends = [
+        end
+        for container in containers
+        for state in ("state", "lastState")
+        if (end := (container.get(state) or {}).get("terminated")) and end.get("exitCode")
+    ]
+    if not ends:
+        return None
+    newest = max(ends, key=lambda end: str(end.get("finishedAt", "")))
+    try:
+        return Termination.model_validate_json(newest.get("message") or "")
+    except ValidationError:
+        return _unsaid(newest)
+
+
+def _unsaid(end: JSON) -> Termination:
+    """Ended without our words: killed, or not our image."""
+    why, code = end.get("reason", ""), end.get("exitCode")
+    detail = f"exit code {code} {why} {str(end.get('message') or '')[-1024:]}".strip()
+    reason = WorkerReason.HOST_MEMORY if why == "OOMKilled" else WorkerReason.ENGINE_CRASHED
+    return Termination(reason=reason, retryable=True, detail=detail)
+
+
+def _waiting_reason(status: JSON, containers: list[JSON]) -> str:
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{condition.get('reason', '')}: {condition.get('message', '')}"[:1024]
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in _STARTING:
+            return f"{waiting.get('reason', '')}: {waiting.get('message', '')}"[:1024]
+    return ""
+
+
+def _is_ready(pod: JSON) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _is_leaving(pod: JSON) -> bool:
+    over = pod.get("status", {}).get("phase") in _OVER
+    return over or "deletionTimestamp" in pod["metadata"]
+
+
+def _is_older(pod: JSON, parent: JSON) -> bool:
+    """Whether it belongs to a former resource of the same name (RFC 3339 sorts as text)."""
+    created, born = (t["metadata"].get("creationTimestamp", "") for t in (pod, parent))
+    return bool(created and born and created < born)
+
+
+def _age(pod: JSON, now: datetime) -> float:
+    created = pod["metadata"].get("creationTimestamp", "")
+    return (now - datetime.fromisoformat(created)).total_seconds() if created else 0.0
+
+
+def _of(pods: list[JSON], component: str) -> Iterator[JSON]:
+    return (pod for pod in pods if _label(pod, labels.COMPONENT) == component)
+
+
+def _label(thing: JSON, label: str) -> str:
+    return str((thing["metadata"].get("labels") or {}).get(label, ""))
+
+
+def _sentence(error: ValidationError) -> str:
+    """Where it is wrong and how, without the value: a value may be a secret."""
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        for problem in error.errors(include_input=False, include_url=False)[:5]
+    )

@@ -1,0 +1,33 @@
+"""Where last answers of pods come from; `workers.Scraper` in production, a fake in tests."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from speculative_api.gateway import GatewayState
+from speculative_api.worker import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A pod to ask; only pods that the caches know are ever asked."""
+
+    uid: str
+    address: str
+    role: Literal["worker", "gateway"]
+
+
+class Source(Protocol):
+    """Last answers by pod UID."""
+
+    async def ask(self, targets: Iterable[Target]) -> None:
+        """Asks all of them at once; a pod that does not answer keeps its last answer."""
+
+    def digest(self, uid: str) -> Digest | None:
+        """The worker's last answer, if it is not too old to mean anything."""
+
+    def state(self, uid: str) -> GatewayState | None:
+        """The gateway agent's last answer, whatever its age."""
+
+    def silent_seconds(self, uid: str) -> float:
+        """Since the last answer, or since the pod was first asked; 0 for an unknown pod."""

@@ -1,0 +1,262 @@
+"""One pass over one SpeculativeDeployment: gather, decide, make real, publish.
+
+Level-triggered: nothing is remembered that could not be found out again, apart
+from figures that only save work. A transition is written to status first, with
+the version it was decided from; everything else is derived from status, so a
+crash between any two writes heals on the next pass.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from speculative_api.conditions import ConditionType, Reason
+from speculative_api.labels import REVISION
+from speculative_api.v1alpha1 import Condition
+from speculative_operator.analysis.verdict import Evidence, Sample, assess
+from speculative_operator.cluster import evidence as evidence_store
+from speculative_operator.cluster.apply import Applier, Outcome, leftovers
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.publishing import emit, is_due, with_condition, write_status
+from speculative_operator.cluster.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    JSON,
+    SERVICE,
+    SPECULATIVE_DEPLOYMENT,
+    Key,
+    uid_of,
+)
+from speculative_operator.decision import Assessment, Decision, Event
+from speculative_operator.desired import names, objects
+from speculative_operator.gather import (
+    Stores,
+    Unreadable,
+    gather,
+    route_of,
+    status_of,
+    targets_of,
+)
+from speculative_operator.metrics.source import Source
+from speculative_operator.rollout.decide import decide
+from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.trial import trial_of
+from speculative_operator.settings import Settings
+from speculative_operator.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+QUIET_SCRAPE_SECONDS: Final = 15.0
+"""Time between two questions to the pods of a resource where nothing is going on."""
+WAITING_SECONDS: Final = 2.0
+"""Next look while something on its way out is in the way; its end also wakes a pass."""
+REFUSED_SECONDS: Final = 600.0
+"""Next look at a spec that can't be read; an edit wakes a pass at once."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is kept of a resource between passes; all of it may be lost."""
+
+    uid: str
+    conflicts: tuple[str, ...] = ()
+    evidence: Evidence | None = None
+    evidence_saved_at: float = float("-inf")
+    published_at: float = float("-inf")
+    asked_at: float = float("-inf")
+
+
+class Reconciler:
+    """`look` is one pass; the queue calls it, never twice at once for a key."""
+
+    def __init__(
+        self,
+        client: Client,
+        stores: Stores,
+        source: Source,
+        settings: Settings,
+        *,
+        utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._stores = stores
+        self._parents = stores[SPECULATIVE_DEPLOYMENT.kind]
+        self._source = source
+        self._settings = settings
+        self._utc_now = utc_now
+        self._applier = Applier(client, stores)
+        self._memories: dict[Key, _Memory] = {}
+
+    async def look(self, key: Key) -> float | None:
+        """One pass; gives the seconds until the next look, None when the resource is gone."""
+        parent = self._parent(key)
+        if parent is None:
+            self._memories.pop(key, None)
+            self._applier.forget(key)
+            return None
+        uid = uid_of(parent)
+        if leftovers(self._stores, key, uid):
+            return WAITING_SECONDS
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._memories[key] = _Memory(uid)
+        await self._ask(key, parent, memory)
+        # Asking takes time: what came in meanwhile counts.
+        parent = self._parent(key)
+        if parent is None or uid_of(parent) != uid:
+            return 0.0
+        snapshot = gather(
+            key,
+            parent,
+            stores=self._stores,
+            source=self._source,
+            settings=self._settings,
+            now=self._utc_now(),
+            conflicts=memory.conflicts,
+        )
+        if isinstance(snapshot, Unreadable):
+            await self._refuse(parent, snapshot)
+            return REFUSED_SECONDS
+        return await self._pass(parent, snapshot, memory)
+
+    def _parent(self, key: Key) -> JSON | None:
+        """The resource; None when it is gone or on its way out."""
+        parent = self._parents.of(key).get(key[1])
+        return None if parent is None or parent["metadata"].get("deletionTimestamp") else parent
+
+    async def _pass(self, parent: JSON, snapshot: Snapshot, memory: _Memory) -> float:
+        assessment = self._judge(snapshot, memory)
+        decision = decide(snapshot, assessment)
+        if decision.transition:
+            await self._save_evidence(snapshot, memory, at_once=True)
+            parent = await self._write_status(parent, decision, memory)
+            for event in decision.events:
+                log.info("object=%s/%s reason=%s", snapshot.namespace, snapshot.name, event.reason)
+                await emit(self._client, parent, event, now=snapshot.now)
+            snapshot = replace(snapshot, status=decision.status)
+        else:
+            await self._save_evidence(snapshot, memory, at_once=False)
+        waiting = await self._make_real(snapshot, decision, memory)
+        if decision.transition:
+            return decision.next_look_seconds
+        if memory.conflicts != snapshot.conflicts:
+            decision = decide(replace(snapshot, conflicts=memory.conflicts), assessment)
+            if decision.transition:
+                return 0.0
+        await self._publish(parent, snapshot, decision, memory)
+        return min(decision.next_look_seconds, WAITING_SECONDS if waiting else 1e9)
+
+    async def _ask(self, key: Key, parent: JSON, memory: _Memory) -> None:
+        """Asks the pods in every pass while something moves, else each 15 s."""
+        now = asyncio.get_running_loop().time()
+        status, route = status_of(parent), route_of(self._stores, key, memory.uid)
+        targets = list(targets_of(self._stores, key))
+        states = [self._source.state(t.uid) for t in targets if t.role == "gateway"]
+        lags = any(s is None or route is None or s.sequence != route.sequence for s in states)
+        starting = status.stable is None or status.stable.available_at is None
+        moves = bool(status.canary or status.guard or status.retiring or starting or lags)
+        if moves or now - memory.asked_at >= QUIET_SCRAPE_SECONDS:
+            memory.asked_at = now
+            await self._source.ask(targets)
+
+    def _judge(self, snapshot: Snapshot, memory: _Memory) -> Assessment | None:
+        trial = trial_of(snapshot.status)
+        if trial is None:
+            memory.evidence = None
+            return None
+        sample = Sample(
+            at=snapshot.now.timestamp(),
+            weight=highest_weight(snapshot, trial.candidate),
+            candidate=trial.candidate,
+            control=trial.control,
+            pods=snapshot.pods,
+            gateways=snapshot.gateways,
+        )
+        memory.evidence = evidence_store.look(
+            memory.evidence,
+            sample,
+            trial=trial.identity,
+            analysis=snapshot.spec.rollout.analysis,
+            store=self._stores[CONFIG_MAP.kind],
+            key=(snapshot.namespace, snapshot.name),
+        )
+        return assess(memory.evidence)
+
+    async def _save_evidence(self, snapshot: Snapshot, memory: _Memory, *, at_once: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        due = now - memory.evidence_saved_at >= self._settings.evidence_write_seconds
+        if memory.evidence is None or not (due or at_once):
+            return
+        body = evidence_store.config_map(snapshot, memory.evidence)
+        key = (snapshot.namespace, snapshot.name)
+        await self._applier.ensure(body, key=key, owner_uid=snapshot.uid)
+        memory.evidence_saved_at = now
+
+    async def _make_real(self, snapshot: Snapshot, decision: Decision, memory: _Memory) -> bool:
+        """Creates, corrects and removes objects; gives whether something is in the way."""
+        key = (snapshot.namespace, snapshot.name)
+        bodies = objects.desired_objects(snapshot, decision, self._settings)
+        found: dict[str, Outcome] = {}
+        for body in bodies:
+            found[f"{body['kind']}/{body['metadata']['name']}"] = await self._applier.ensure(
+                body,
+                key=key,
+                owner_uid=snapshot.uid,
+                create_only=body["kind"] in objects.CREATE_ONLY,
+            )
+        memory.conflicts = tuple(name for name, what in found.items() if what is Outcome.TAKEN)
+        await self._applier.prune(
+            key,
+            owner_uid=snapshot.uid,
+            desired=bodies,
+            protected=lambda live: is_protected(live, snapshot, decision),
+        )
+        return Outcome.WAITING in found.values()
+
+    async def _publish(
+        self, parent: JSON, snapshot: Snapshot, decision: Decision, memory: _Memory
+    ) -> None:
+        waited = asyncio.get_running_loop().time() - memory.published_at
+        if is_due(snapshot.status, decision.status, seconds_since_write=waited):
+            await self._write_status(parent, decision, memory)
+
+    async def _write_status(self, parent: JSON, decision: Decision, memory: _Memory) -> JSON:
+        written = await write_status(self._client, self._parents, parent, decision.status)
+        memory.published_at = asyncio.get_running_loop().time()
+        return written
+
+    async def _refuse(self, parent: JSON, found: Unreadable) -> None:
+        """Says what can't be read, once per edit, and touches nothing else."""
+        generation = int(parent["metadata"].get("generation", 0))
+        status = status_of(parent)
+        condition = Condition(
+            type=ConditionType.ACCEPTED,
+            status="False",
+            reason=Reason.INVALID_SPEC,
+            message=found.message,
+            observed_generation=generation,
+            last_transition_time=self._utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        refused = with_condition(status, condition)
+        if refused == status:
+            return
+        parent = await write_status(self._client, self._parents, parent, refused)
+        event = Event(Reason.INVALID_SPEC, found.message, "Warning")
+        await emit(self._client, parent, event, now=self._utc_now())
+
+
+def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
+    """Whether an object of ours stays though `desired` does not name it.
+
+    Revisions that keep pods stay even when they can't be rendered, stable above
+    all; evidence stays as long as somebody is judged.
+    """
+    if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
+        revision = (live["metadata"].get("labels") or {}).get(REVISION)
+        stable = {s.stable.hash for s in (snapshot.status, decision.status) if s.stable}
+        return revision in stable or revision in objects.untouched(snapshot, decision)
+    is_evidence = live["metadata"]["name"] == names.evidence(snapshot.name)
+    return is_evidence and trial_of(decision.status) is not None

@@ -1,0 +1,79 @@
+"""What operators of the operator see: Prometheus metrics and the form of log lines."""
+
+import logging
+import time
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+WRITES: Final = ("create", "apply", "update", "patch-status", "delete")
+"""Verbs that change something: an unchanged world sees none of them."""
+
+
+_PREFIX: Final = "speculative_operator"
+
+
+class Telemetry:
+    """All metrics of one operator, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.passes = self._counter("passes", "Completed passes.", "outcome")
+        self.pass_seconds = Histogram(
+            f"{_PREFIX}_pass_seconds",
+            "Duration of a pass in seconds.",
+            buckets=(0.005, 0.02, 0.1, 0.5, 2, 10, 30),
+            registry=self.registry,
+        )
+        self.requests = self._counter(
+            "api_requests",
+            "Requests to the API server; status 0: no answer.",
+            "verb",
+            "kind",
+            "status",
+        )
+        self.restarts = self._counter(
+            "watch_restarts", "Watches begun anew, by kind and why.", "kind", "why"
+        )
+        self.unanswered = self._counter(
+            "scrape_failures", "Pods that did not answer, by role.", "role"
+        )
+        self.leading = Gauge(
+            f"{_PREFIX}_leading", "1 while this operator holds the Lease.", registry=self.registry
+        )
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(f"{_PREFIX}_{name}", documentation, labels, registry=self.registry)
+
+    def request(self, verb: str, kind: str, status: int) -> None:
+        """Counts one answered (or, with status 0, unanswered) request."""
+        self.requests.labels(verb, kind, str(status)).inc()
+
+    def writes(self) -> float:
+        """How many successful writes to the API server there were, leases and events aside."""
+        return sum(
+            sample.value
+            for metric in self.requests.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total")
+            and sample.labels["verb"] in WRITES
+            and sample.labels["kind"] not in ("Lease", "Event")
+        )
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+def log_to_stderr(level: str = "INFO") -> None:
+    """One line per record, key=value, UTC."""
+    handler = logging.StreamHandler()
+    line = "time=%(asctime)s.%(msecs)03dZ level=%(levelname)s from=%(name)s %(message)s"
+    formatter = logging.Formatter(line, datefmt="%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    # kopf logs each watched event at DEBUG and its own start at INFO.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
