@@ -69,6 +69,10 @@ def test_gpus_are_tensor_times_pipeline_parallel(target: dict[str, Any], gpus: s
     assert container["resources"]["requests"] == {"nvidia.com/gpu": gpus}
 
 
+def test_a_simulated_engine_asks_for_no_gpu() -> None:
+    assert container_of(engine={"simulation": {}})["resources"] == {}
+
+
 def test_the_gpu_taint_is_tolerated_whatever_its_value() -> None:
     spec = template_of(pod={"gpuResourceName": "amd.com/gpu"})["spec"]
     assert {"key": "amd.com/gpu", "operator": "Exists"} in spec["tolerations"]

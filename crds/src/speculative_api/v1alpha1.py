@@ -247,7 +247,7 @@ class Simulation(Model):
         ge=0,
         le=86_400,
         description="When above 0, the engine stops generating this long after its start while "
-        "its health endpoint stays good.",
+        "its health endpoint stays good. Default 0.",
     )
 
 
@@ -299,7 +299,8 @@ class Engine(Model):
     )
     simulation: Simulation | None = Field(
         default=None,
-        description="Replaces vLLM by a simulated engine, for rehearsing rollouts without GPUs.",
+        description="Replaces vLLM by a simulated engine, for rehearsing rollouts; such pods ask for "
+        "no GPU.",
     )
 
 

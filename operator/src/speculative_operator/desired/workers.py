@@ -162,13 +162,18 @@ def _container(
 
 
 def gpus_per_pod(part: Revisioned) -> int:
-    """tensorParallelSize x pipelineParallelSize; a draft model shares these GPUs."""
+    """tensorParallelSize x pipelineParallelSize, shared by a draft; 0 with a simulated engine."""
+    if part.engine.simulation is not None:
+        return 0
     return part.target.tensor_parallel_size * part.target.pipeline_parallel_size
 
 
 def _resources(part: Revisioned) -> dict[str, Any]:
     asked = dict(part.pod.resources or {})
-    gpus = {part.pod.gpu_resource_name: str(gpus_per_pod(part))}
+    count = gpus_per_pod(part)
+    if count == 0:
+        return asked
+    gpus = {part.pod.gpu_resource_name: str(count)}
     return asked | {key: {**asked.get(key, {}), **gpus} for key in ("requests", "limits")}
 
 
