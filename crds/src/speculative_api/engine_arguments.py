@@ -137,7 +137,8 @@ def _suggestion(key: str) -> str:
 def _value_problem(key: str, value: Any) -> str | None:
     kind = tables.SPECULATIVE_KEYS[key]
     if not _is_kind(value, kind):
-        return f"must be a {kind}, not {value!r}"
+        article = "an" if kind == "integer" else "a"
+        return f"must be {article} {kind}, not {value!r}"
     if key == "rejection_sample_method" and value not in tables.LOSSLESS_REJECTION:
         allowed = " or ".join(tables.LOSSLESS_REJECTION)
         return f"{value!r} changes the output; use {allowed}, or remove it"

@@ -74,15 +74,7 @@ def _resolve(source: str, settings: Settings) -> Path:
 
 def _downloaded(repository: str, revision: str | None, cache_directory: str | None) -> Path:
     # Imported here: only hub models need it, and it is slow to import.
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors, snapshot_download
 
     cache = cache_directory or os.path.join(tempfile.gettempdir(), "models")
     name = f"hf://{repository}" + (f"@{revision}" if revision else "")
@@ -91,17 +83,24 @@ def _downloaded(repository: str, revision: str | None, cache_directory: str | No
         folder = snapshot_download(
             repository, revision=revision, cache_dir=cache, ignore_patterns=list(_UNWANTED)
         )
-    except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise _refused(name, error) from error
-    except HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", None)
-        if status in _HUB_REFUSALS:
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
+        # HTTPError is that of the HTTP library which this hub version uses, in whatever module;
+        # OfflineModeIsEnabled, LocalEntryNotFoundError and socket errors are OSErrors.
+        if _hub_status(error) in _HUB_REFUSALS:
             raise _refused(name, error) from error
-        raise _unreachable(name, error) from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise _unreachable(name, error) from error
     log("download-done", model=name)
     return Path(folder)
+
+
+def _hub_status(error: BaseException | None) -> int | None:
+    """The hub's answer behind an error: the library wraps one in the other."""
+    while error is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _refused(name: str, error: Exception) -> WorkerFailure:

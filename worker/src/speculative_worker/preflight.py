@@ -23,8 +23,16 @@ _LENGTH_KEYS: Final = (
     "seq_length",
     "model_max_length",
     "max_target_positions",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
 )
-"""Names of a model's own limit in `config.json`, as vLLM looks for them."""
+"""Names of a model's own limit, vllm/transformers_utils/model_arch_config_convertor.py (0.32.0)."""
+_SCALED_KINDS: Final = (
+    *(None, "default", "mrope", "su", "longrope", "llama3", "yarn"),
+    *("deepseek_yarn", "deepseek_llama_scaling"),
+)
+"""Kinds of positional scaling whose limit counts the factor already (vllm/config/model.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,7 @@ class ModelFacts:
         if not isinstance(scaling, dict):
             return 1
         kind = scaling.get("rope_type", scaling.get("type"))
-        # These kinds already count the factor in max_position_embeddings (vllm/config/model.py).
-        if kind in (None, "default", "mrope", "su", "longrope", "llama3"):
+        if kind in _SCALED_KINDS or "gemma3" in str(self.config.get("model_type", "")):
             return 1
         factor = scaling.get("factor")
         return int(factor) if isinstance(factor, int | float) and factor >= 1 else 1

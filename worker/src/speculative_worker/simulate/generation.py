@@ -15,22 +15,10 @@ from speculative_api.worker import WorkerConfig
 from speculative_worker.simulate.drafting import Drafting, drafting
 from speculative_worker.simulate.metrics import EngineMetrics
 
-_WORDS: Final = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "while",
-    "seven",
-    "wizards",
-    "brew",
-    "tea",
-]
+_WORDS: Final = (
+    *("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"),
+    *("while", "seven", "wizards", "brew", "tea"),
+)
 
 
 class Batch:

@@ -1,0 +1,102 @@
+"""Log tails of engines that ended, and the reasons they get."""
+
+import json
+
+import pytest
+
+from speculative_worker.classify import engine_failure
+from speculative_worker.errors import WorkerFailure
+from speculative_worker.termination import MAX_BYTES, message
+
+VOCABULARY = """\
+  File "vllm/config/speculative.py", line 1880, in verify_equal_vocab_size_if_draft_model
+ValueError: Target and draft model should have the same vocabulary size. Target model \
+vocab_size=152064. Draft model vocab_size=151936. Using models with different tokenizers can \
+cause out-of-bounds errors during speculative decoding.
+usage: api_server.py [-h]"""
+CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."
+USAGE = """\
+usage: api_server.py [-h] [--model MODEL] ...
+api_server.py: error: unrecognized arguments: --speculative-model org/d"""
+OFFLINE = """\
+huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk \
+cache and outgoing traffic has been disabled."""
+GATED = "huggingface_hub.errors.GatedRepoError: 403 Client Error. Access to model x is restricted"
+MISSING = """\
+OSError: /models/x does not appear to have a file named config.json. Checkout \
+'https://huggingface.co//models/x/tree/main' for available files."""
+NO_WEIGHTS = "RuntimeError: Cannot find any model weights with `/models/x`"
+KV = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+
+
+@pytest.mark.parametrize(
+    "tail, exit_code, reason, retryable",
+    [
+        pytest.param(VOCABULARY, 1, "VocabularyMismatch", False, id="vocabulary"),
+        pytest.param(CUDA, 1, "GpuMemory", False, id="cuda out of memory"),
+        pytest.param(KV, 1, "GpuMemory", False, id="no room for the cache"),
+        pytest.param(USAGE, 2, "InvalidArguments", False, id="usage and exit 2"),
+        pytest.param("", 2, "InvalidArguments", False, id="exit 2 alone"),
+        pytest.param(OFFLINE, 1, "HubUnreachable", True, id="hub away"),
+        pytest.param(GATED, 1, "ModelNotFound", False, id="gated"),
+        pytest.param(MISSING, 1, "ModelNotFound", False, id="no config.json"),
+        pytest.param(NO_WEIGHTS, 1, "ModelNotFound", False, id="no weights"),
+        pytest.param("Segmentation fault", -11, "EngineCrashed", True, id="unknown signal"),
+        pytest.param("something new", 1, "EngineCrashed", True, id="unknown text"),
+        pytest.param("", -9, "EngineCrashed", True, id="killed by somebody"),
+    ],
+)
+def test_an_engine_that_never_served(tail, exit_code, reason, retryable):
+    found = engine_failure(tail, exit_code=exit_code, served=False, out_of_memory_kill=False)
+    assert (found.reason, found.retryable) == (reason, retryable)
+
+
+def test_a_kernel_kill_is_host_memory_not_gpu_memory():
+    found = engine_failure("", exit_code=-9, served=False, out_of_memory_kill=True)
+    assert found.reason == "HostMemory"
+    assert "memory limit" in found.detail
+
+
+def test_gpu_memory_says_what_to_lower():
+    found = engine_failure(CUDA, exit_code=1, served=False, out_of_memory_kill=False)
+    assert "gpuMemoryUtilizationPercent" in found.detail
+
+
+def test_memory_that_ran_out_under_load_can_be_retried():
+    found = engine_failure(CUDA, exit_code=1, served=True, out_of_memory_kill=False)
+    assert (found.reason, found.retryable) == ("GpuMemory", True)
+
+
+def test_exit_2_while_serving_says_nothing_about_arguments():
+    found = engine_failure("", exit_code=2, served=True, out_of_memory_kill=False)
+    assert found.reason == "EngineCrashed"
+
+
+def test_the_last_words_of_a_crash_are_in_the_detail():
+    found = engine_failure("a\nb\nlast", exit_code=1, served=True, out_of_memory_kill=False)
+    assert found.detail.endswith("last")
+    assert "exit code 1" in found.detail
+
+
+@pytest.mark.parametrize("filler", ["x", "ü", "\x00", '"', "\n", "\N{GRINNING FACE}"])
+def test_a_termination_message_fits_and_keeps_summary_and_end(filler):
+    found = engine_failure(
+        filler * 20000 + "THE END", exit_code=1, served=False, out_of_memory_kill=False
+    )
+    text = message(found)
+    assert len(text.encode()) <= MAX_BYTES
+    detail = json.loads(text)["detail"]
+    assert detail.startswith("the engine ended before it served")
+    assert detail.endswith("THE END")
+
+
+def test_secrets_are_taken_out_of_the_termination_message():
+    failure = WorkerFailure(
+        engine_failure("", exit_code=1, served=False, out_of_memory_kill=False).reason,
+        "token hf_abcdefghijklmnop and password correct-horse",
+        retryable=True,
+    )
+    text = message(failure, secrets=("correct-horse",))
+    assert "abcdefgh" not in text
+    assert "correct-horse" not in text
+    assert json.loads(text)["detail"] == "token [hidden] and password [hidden]"

@@ -1,0 +1,209 @@
+"""The worker as a process, over a simulated engine: ready, digest, drain, failures."""
+
+import json
+import os
+import signal
+
+import aiohttp
+import pytest
+from tests.worker.a_worker import SHORT_FOLLOW, a_worker
+
+
+async def events(answer: aiohttp.ClientResponse) -> list[dict]:
+    """The events of a stream; it must end with [DONE]."""
+    lines = [line async for line in answer.content]
+    datas = [line.removeprefix(b"data: ").strip() for line in lines if line.startswith(b"data: ")]
+    assert datas[-1] == b"[DONE]"
+    return [json.loads(data) for data in datas[:-1]]
+
+
+def text(found: list[dict]) -> str:
+    return "".join(one["choices"][0]["delta"]["content"] for one in found if one["choices"])
+
+
+async def test_a_stream_and_its_counters(tmp_path):
+    async with a_worker(tmp_path) as worker:
+        await worker.until("/readyz", 200)
+        before = await worker.digest()
+        answer = await worker.chat(max_tokens=40)
+        found = await events(answer)
+        assert len(text(found).split()) == 40
+        assert found[-1]["usage"]["completion_tokens"] == 40
+        assert found[-2]["choices"][0]["finish_reason"] == "length"
+
+        after = before
+        while after["sampledAt"] <= before["sampledAt"]:
+            after = await worker.digest()
+        assert (after["pod"], after["revision"]) == ("chat-0", "6f9d000000")
+        assert (after["ready"], after["phase"], after["method"]) == (True, "Serving", "NGram")
+        assert after["requestsFinished"] - before["requestsFinished"] == 1
+        assert after["generatedTokens"] - before["generatedTokens"] == 40
+        drafts = after["drafts"] - before["drafts"]
+        accepted = after["acceptedTokens"] - before["acceptedTokens"]
+        assert after["draftTokens"] - before["draftTokens"] == 4 * drafts
+        assert drafts + accepted == 40
+
+        async with worker.session.get(worker.worker_url + "/metrics") as metrics:
+            exposed = await metrics.text()
+        assert f"speculative_worker_generated_tokens_total {after['generatedTokens']}" in exposed
+
+
+async def test_without_speculation_draft_counters_are_absent(tmp_path):
+    async with a_worker(tmp_path, speculation={"method": "None"}) as worker:
+        await worker.until("/readyz", 200)
+        digest = await worker.digest()
+        assert digest["generatedTokens"] == 12
+        assert (digest["drafts"], digest["draftTokens"], digest["acceptedTokens"]) == (None,) * 3
+
+
+async def test_counters_of_the_warm_up_are_not_shown_before_serving(tmp_path):
+    async with a_worker(tmp_path, simulation={"tokensPerSecond": 1}) as worker:
+        await worker.until("/livez", 200)
+        digest = await worker.digest()
+        while digest["phase"] != "Warming":
+            digest = await worker.digest()
+        assert digest["generatedTokens"] is None
+        assert await worker.status("/startupz") == 503
+        assert await worker.status("/readyz") == 503
+
+
+async def test_sigterm_drains_a_running_stream_to_its_end(tmp_path):
+    slow = {"tokensPerSecond": 40}
+    async with a_worker(tmp_path, program=["-c", SHORT_FOLLOW], simulation=slow) as worker:
+        await worker.until("/readyz", 200)
+        answer = await worker.chat(max_tokens=100)
+        await answer.content.readline()
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.until("/readyz", 503)
+        # New requests of a gateway that has not heard yet are still answered.
+        late = await worker.chat(max_tokens=4)
+        assert len(text(await events(late)).split()) == 4
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.status("/livez") == 200
+        assert (await worker.digest())["draining"] is True
+        found = await events(answer)
+        assert found[-1]["usage"]["completion_tokens"] == 100
+        assert found[-2]["choices"][0]["finish_reason"] == "length"
+        assert await worker.exit_code() == 0
+        assert not worker.termination_path.exists()
+
+
+async def test_drain_ends_when_its_time_is_over(tmp_path):
+    async with a_worker(
+        tmp_path, program=["-c", SHORT_FOLLOW], drainSeconds=1, simulation={"tokensPerSecond": 20}
+    ) as worker:
+        await worker.until("/readyz", 200)
+        answer = await worker.chat(max_tokens=4000)
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+        answer.close()
+
+
+async def test_sigterm_before_ready_ends_at_once(tmp_path):
+    async with a_worker(tmp_path, simulation={"loadMilliseconds": 600_000}) as worker:
+        await worker.until("/livez", 200)
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+
+
+@pytest.mark.parametrize(
+    "crash_text, reason, retryable",
+    [
+        (
+            "ValueError: Target and draft model should have the same vocabulary size.",
+            "VocabularyMismatch",
+            False,
+        ),
+        (
+            "usage: x [-h]\nerror: unrecognized arguments: --x",
+            "InvalidArguments",
+            False,
+        ),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "GpuMemory", False),
+        ("nobody knows this", "EngineCrashed", True),
+    ],
+)
+async def test_a_crash_at_start_is_classified(tmp_path, crash_text, reason, retryable):
+    async with a_worker(tmp_path, simulation={"crashText": crash_text}) as worker:
+        assert await worker.exit_code() == 1
+        found = worker.termination()
+        assert (found["reason"], found["retryable"]) == (reason, retryable)
+        assert crash_text in found["detail"]
+
+
+async def test_a_killed_engine_fails_the_worker(tmp_path):
+    async with a_worker(tmp_path) as worker:
+        await worker.until("/readyz", 200)
+        os.kill(worker.engine_pid(), signal.SIGKILL)
+        assert await worker.exit_code() == 1
+        assert await worker.status("/livez") == 0
+        found = worker.termination()
+        assert (found["reason"], found["retryable"]) == ("EngineCrashed", True)
+        assert "signal 9" in found["detail"]
+
+
+async def test_start_up_has_a_deadline(tmp_path):
+    async with a_worker(
+        tmp_path, startupDeadlineSeconds=1, simulation={"loadMilliseconds": 600_000}
+    ) as worker:
+        assert await worker.exit_code() == 1
+        found = worker.termination()
+        assert (found["reason"], found["retryable"]) == ("StartupTimeout", False)
+        assert "phase Loading" in found["detail"]
+
+
+async def test_a_warm_up_that_never_succeeds_ends_at_the_deadline(tmp_path):
+    async with a_worker(
+        tmp_path, startupDeadlineSeconds=3, simulation={"errorPercent": 100}
+    ) as worker:
+        assert await worker.exit_code() == 1
+        found = worker.termination()
+        assert found["reason"] == "StartupTimeout"
+        assert "phase Warming" in found["detail"]
+
+
+async def test_a_stalled_engine_is_not_ready_then_not_live_and_says_so_at_its_end(tmp_path):
+    quick = {"PROGRESS_SAMPLE_SECONDS": "0.1", "STALL_LIVE_SECONDS": "0.5"}
+    async with a_worker(tmp_path, environment=quick, simulation={"stallAfterSeconds": 1}) as worker:
+        await worker.until("/readyz", 200)
+        answer = await worker.chat(max_tokens=8000)
+        await worker.until("/readyz", 503)
+        await worker.until("/livez", 503)
+        async with worker.session.get(worker.engine_url + "/health") as health:
+            assert health.status == 200
+        assert (await worker.digest())["stalled"] is True
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.exit_code() == 1
+        assert worker.termination()["reason"] == "Stalled"
+        answer.close()
+
+
+async def test_a_missing_model_fails_before_any_engine_starts(tmp_path):
+    async with a_worker(tmp_path, model="file:///nowhere/model", **{"simulation": None}) as worker:
+        assert await worker.exit_code() == 1
+        found = worker.termination()
+        assert (found["reason"], found["retryable"]) == ("ModelNotFound", False)
+        assert "/nowhere/model" in found["detail"]
+        assert "engine-started" not in (tmp_path / "output").read_text()
+
+
+async def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
+    async with a_worker(tmp_path, maxNumSeqs="many") as worker:
+        assert await worker.exit_code() == 2
+        found = worker.termination()
+        assert (found["reason"], found["retryable"]) == ("InvalidArguments", False)
+        assert "maxNumSeqs" in found["detail"]
+
+
+async def test_requests_that_a_real_engine_refuses(tmp_path):
+    async with a_worker(tmp_path, maxModelLen=64) as worker:
+        await worker.until("/readyz", 200)
+        url = worker.engine_url + "/v1/completions"
+        for body, status in (
+            ({"model": "other", "prompt": "a"}, 404),
+            ({"model": "chat", "prompt": "a", "max_tokens": 64}, 400),
+            ({"model": "chat"}, 400),
+            ({"model": "chat", "prompt": "a", "max_tokens": 63}, 200),
+        ):
+            async with worker.session.post(url, json=body) as answer:
+                assert answer.status == status
