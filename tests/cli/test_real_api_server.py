@@ -1,0 +1,84 @@
+"""The verbs against a real API server with the real resource type."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.objects import CANARY, a_resource, canary
+from tests.cluster.envtest import TOKEN, Server, running
+
+from speculative_api.labels import GROUP, KIND, PLURAL, VERSION
+from speculative_cli.__main__ import main
+
+pytestmark = pytest.mark.cluster
+
+PATH = f"/apis/{GROUP}/{VERSION}/namespaces/llm/{PLURAL}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("api-server")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with running(folder) as found:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "llm"}}
+        found.raw("POST", "/api/v1/namespaces", json.dumps(namespace).encode())
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(server: Server, folder: Path) -> str:
+    cluster = {"server": server.url, "certificate-authority": str(folder / "apiserver.crt")}
+    path = folder / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "here",
+                "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": {"token": TOKEN}}],
+            }
+        )
+    )
+    return str(path)
+
+
+def put(server: Server, name: str, raw: dict[str, Any]) -> None:
+    raw = raw | {"kind": KIND, "metadata": {"name": name, "namespace": "llm"}}
+    created = json.loads(server.raw("POST", PATH, json.dumps(raw).encode()))
+    created["status"] = raw["status"]
+    server.raw("PUT", f"{PATH}/{name}/status", json.dumps(created).encode())
+
+
+def annotations(server: Server, name: str) -> dict[str, str]:
+    found = json.loads(server.raw("GET", f"{PATH}/{name}"))
+    return dict(found["metadata"].get("annotations", {}))
+
+
+def test_status_shows_what_the_server_stores(server: Server, kubeconfig: str, capsys: Any) -> None:
+    put(server, "shown", a_resource(canary=canary()))
+    assert main(["status", "shown", "-n", "llm", "--kubeconfig", kubeconfig]) == 0
+    assert f"canary  4         {CANARY}  2/2" in capsys.readouterr().out
+
+
+def test_a_request_adds_its_annotation_and_changes_no_spec(server: Server, kubeconfig: str) -> None:
+    put(server, "steered", a_resource(canary=canary()))
+    for verb in ("promote", "abort"):
+        assert main([verb, "steered", "-n", "llm", "--kubeconfig", kubeconfig]) == 0
+    assert annotations(server, "steered") == {
+        "speculative.dev/promote": f"{CANARY}/1",
+        "speculative.dev/abort": CANARY,
+    }
+    found = json.loads(server.raw("GET", f"{PATH}/steered"))
+    assert found["metadata"]["generation"] == 1
+
+
+def test_what_is_missing_is_told_apart(server: Server, kubeconfig: str, capsys: Any) -> None:
+    assert main(["status", "nobody", "--kubeconfig", kubeconfig]) == 3
+    assert "nobody not found in namespace default" in capsys.readouterr().err
