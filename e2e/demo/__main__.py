@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from e2e.cluster.images import GATEWAY_IMAGE, OPERATOR_IMAGE, WORKER_IMAGE
+from e2e.cluster.images import GATEWAY_IMAGE, OPERATOR_IMAGE, SIMULATE_IMAGE, WORKER_IMAGE
 from e2e.cluster.settings import current_settings
 from e2e.load import Load, LoadError
 from e2e.load.addresses import AddressError
@@ -39,6 +39,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", type=Path, default=REPOSITORY / "build/demo-report.json")
     parser.add_argument(
         "--skip-setup", action="store_true", help="the cluster, images, model and chart are there"
+    )
+    parser.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="simulated engines in place of vLLM: the script itself, in a few minutes",
     )
     return parser
 
@@ -97,6 +102,8 @@ async def _main_job(
 ) -> None:
     models = arguments.models or str(current_settings().models)
     example = yaml.safe_load(arguments.example.read_text(encoding="utf-8"))
+    if arguments.rehearse:
+        example = documents.rehearsed(example, SIMULATE_IMAGE)
     name = example["metadata"]["name"]
     observer = Observer(kube, namespace=arguments.namespace, name=name)
     demo = Demo(

@@ -39,6 +39,14 @@ def located(example: Document, models: str) -> Document:
     return found
 
 
+def rehearsed(document: Document, image: str) -> Document:
+    """The same with simulated engines: the whole way through in minutes, without vLLM."""
+    changed = copy.deepcopy(document)
+    simulation = {"acceptancePercent": 80, "tokensPerSecond": 60, "loadMilliseconds": 1000}
+    changed["spec"]["engine"] |= {"image": image, "simulation": simulation}
+    return changed
+
+
 def without_native(document: Document) -> Document:
     """The same with the native lane at 0: two cores carry two engines, not three."""
     changed = copy.deepcopy(document)
@@ -49,6 +57,9 @@ def without_native(document: Document) -> Document:
 def with_bad_draft(document: Document, models: str) -> Document:
     """A revision whose draft is hardly ever right."""
     changed = copy.deepcopy(document)
+    if "simulation" in changed["spec"]["engine"]:
+        changed["spec"]["engine"]["simulation"]["acceptancePercent"] = 3
+        return changed
     changed["spec"]["speculation"] = {
         "method": "DraftModel",
         "numSpeculativeTokens": 4,

@@ -59,7 +59,10 @@ class DemoReport:
 
     def lines(self) -> list[str]:
         """The summary for people."""
-        found = ["", "Timeline (minutes:seconds since the start)", *self.timeline.lines(), ""]
+        found = [""]
+        if self.timeline.marks:
+            title = "Timeline (minutes:seconds since the start)"
+            found += [title, *self.timeline.lines(), ""]
         if self.accelerated:
             found.append(f"accelerated lane  {self.accelerated.line()}")
         if self.native:

@@ -150,6 +150,7 @@ def test_the_example_is_moved_to_the_models_of_the_node() -> None:
         (documents.without_native, "NGram"),
         (lambda d: documents.with_bad_draft(d, "/srv/models"), "DraftModel"),
         (documents.with_longer_drafts, "NGram"),
+        (lambda d: documents.rehearsed(d, "image"), "NGram"),
     ],
 )
 def test_every_revision_of_the_demo_fits_the_types(change: Any, method: str) -> None:
@@ -158,6 +159,14 @@ def test_every_revision_of_the_demo_fits_the_types(change: Any, method: str) -> 
     parsed = SpeculativeDeploymentSpec.model_validate(changed["spec"])
     assert parsed.speculation.method == method
     assert before == example()
+
+
+def test_a_rehearsed_bad_draft_is_a_simulated_one() -> None:
+    bad = documents.with_bad_draft(documents.rehearsed(example(), "image"), "/srv/models")
+    parsed = SpeculativeDeploymentSpec.model_validate(bad["spec"])
+    assert parsed.engine.simulation is not None
+    assert parsed.engine.simulation.acceptance_percent == 3
+    assert parsed.speculation.method == "NGram"
 
 
 def test_a_log_gets_plain_lines_and_the_phases_their_times() -> None:
