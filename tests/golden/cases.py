@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.builders import a_deployment, a_pod, a_record, a_snapshot, a_status
+from tests.builders import NAME, a_deployment, a_pod, a_record, a_snapshot, a_status
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_operator.decision import Decision, Scale, Share
 from speculative_operator.desired.objects import desired_objects
 from speculative_operator.desired.revision import native_words, words_of
+from speculative_operator.desired.workers import pod_template
 from speculative_operator.settings import Settings
-from speculative_operator.snapshot import Snapshot, Words
+from speculative_operator.snapshot import RevisionRecord, Snapshot, Words
 
 FOLDER = Path(__file__).parent
 HEADER = "# Written by `python -m tests.golden`; review it as a diff.\n"
@@ -49,13 +50,19 @@ def world(case: str) -> tuple[Snapshot, Decision]:
     snapshot = a_snapshot(
         specs[raw["asked"]],
         status=status,
-        revisions=[a_record(words[name], number=i + 1) for i, name in enumerate(stored)]
-        + [a_record(native[name]) for name in lane],
+        revisions=[_stored(words[name], number=i + 1) for i, name in enumerate(stored)]
+        + [_stored(native[name]) for name in lane],
         deployments=[a_deployment(words[name]) for name in stored]
         + [a_deployment(native[name], track="native") for name in lane],
         pods=_pods(raw, words, native),
     )
     return snapshot, _decision(raw, words, status=status)
+
+
+def _stored(words: Words, number: int = 1) -> RevisionRecord:
+    """A revision that an older operator rendered, with the worker image of its time."""
+    template = pod_template(words, name=NAME, settings=Settings(worker_image="worker:0"))
+    return a_record(words, number=number, template=template)
 
 
 def _pods(raw: Mapping[str, Any], words: Mapping[str, Words], native: Mapping[str, Words]) -> Any:
