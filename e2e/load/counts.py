@@ -88,7 +88,7 @@ class Report:
     inter_chunk: Spread
     """Between two pieces of text; with speculation a piece may hold several tokens."""
     per_token: Spread
-    """Of each request: seconds from first to last piece, per token after the first piece."""
+    """Of each request: seconds from first to last piece, over its tokens but one."""
     errors: tuple[str, ...] = field(default=())
     """The first few different error texts."""
 
