@@ -208,15 +208,21 @@ class Client:
         With `metadata.uid` in the body, a different or missing object is a Conflict.
         """
         metadata = body["metadata"]
-        status, answer = await self.request(
-            "apply",
-            resource,
-            "PATCH",
-            resource.path(metadata["namespace"], metadata["name"]),
-            query={"fieldManager": MANAGER, "force": "true"},
-            body=body,
-            content_type=APPLY_PATCH,
-        )
+        try:
+            status, answer = await self.request(
+                "apply",
+                resource,
+                "PATCH",
+                resource.path(metadata["namespace"], metadata["name"]),
+                query={"fieldManager": MANAGER, "force": "true"},
+                body=body,
+                content_type=APPLY_PATCH,
+            )
+        except ApiError as error:
+            # The server's way to say that the object was replaced by another one.
+            if error.status == 422 and "metadata.uid" in str(error):
+                raise Conflict(str(error), 409) from error
+            raise
         return status == 201, answer
 
     async def replace(

@@ -50,8 +50,9 @@ def covers(live: Any, desired: Any) -> bool:
         )
     if isinstance(desired, list):
         return _covers_list(live if isinstance(live, list) else [], desired)
-    if desired is None:
-        return live is None
+    if live is None:
+        # The server may drop what equals the type's zero value.
+        return desired in (None, False, "", 0)
     return bool(live == desired) or _equal_quantities(live, desired)
 
 
@@ -73,7 +74,6 @@ def _equal_quantities(live: Any, desired: Any) -> bool:
         return False
     numbers = [_QUANTITY.match(str(value)) for value in (live, desired)]
     if not all(numbers):
-        # False, 0 and empty are stored as absent where that is the default.
-        return live is None and desired in (False, "", 0)
+        return False
     first, second = (Decimal(n[1]) * _SUFFIXES[n[2]] for n in numbers if n)
     return first == second

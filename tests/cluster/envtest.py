@@ -1,0 +1,169 @@
+"""A real API server with its etcd, and nothing else: no controllers, no kubelet, no node.
+
+Built by the cluster tool (`make cluster-up` leaves the binaries behind). Started
+once per test run on free loopback ports; ended by the handles of its processes.
+"""
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from speculative_operator.cluster.access import Access
+
+READY_SECONDS = 120.0
+"""A loaded machine of two cores needs up to 40 s."""
+TOKEN = "test-admin"
+CRD = Path(__file__).parents[2] / "crds" / "speculativedeployments.yaml"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where it is and how to get in as administrator."""
+
+    url: str
+
+    @property
+    def access(self) -> Access:
+        async def authorization() -> str:
+            return f"Bearer {TOKEN}"
+
+        return Access(self.url, _unverified(), authorization)
+
+    def raw(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """One plain request; urllib raises on 4xx and 5xx."""
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/yaml"}
+        request = urllib.request.Request(
+            self.url + path, data=body or None, method=method, headers=headers
+        )
+        with urllib.request.urlopen(request, context=_unverified(), timeout=20) as answer:
+            found: bytes = answer.read()
+            return found
+
+
+def binary_folder() -> Path:
+    """Where the cluster tool keeps what it built."""
+    default = Path(os.environ.get("HOME", "/root")) / ".cache" / "speculative-operator"
+    return Path(os.environ.get("SPECULATIVE_HOME") or default) / "bin"
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """An API server with our CRD established; everything in `folder`."""
+    apiserver, etcd = binary_folder() / "kube-apiserver", shutil.which("etcd")
+    if not apiserver.exists() or etcd is None:
+        raise FileNotFoundError(f"{apiserver} or etcd is missing: run `make cluster-up` once")
+    ports = _free_ports(3)
+    key = folder / "service-accounts.key"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    (folder / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+    with ExitStack() as stack:
+        client, peer = f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
+        stack.enter_context(
+            _process(
+                [
+                    etcd,
+                    f"--data-dir={folder / 'etcd'}",
+                    f"--listen-client-urls={client}",
+                    f"--advertise-client-urls={client}",
+                    f"--listen-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-cluster=default={peer}",
+                    "--unsafe-no-fsync",
+                ],
+                folder / "etcd.log",
+            )
+        )
+        process = stack.enter_context(
+            _process(
+                [
+                    str(apiserver),
+                    f"--etcd-servers={client}",
+                    "--bind-address=127.0.0.1",
+                    f"--secure-port={ports[2]}",
+                    f"--cert-dir={folder}",
+                    f"--token-auth-file={folder / 'tokens.csv'}",
+                    f"--service-account-key-file={key}",
+                    f"--service-account-signing-key-file={key}",
+                    "--service-account-issuer=https://kubernetes.default.svc",
+                    "--service-cluster-ip-range=10.200.0.0/24",
+                    "--authorization-mode=RBAC",
+                    "--disable-admission-plugins=ServiceAccount",
+                ],
+                folder / "apiserver.log",
+            )
+        )
+        server = Server(f"https://127.0.0.1:{ports[2]}")
+        _wait_until_ready(server, process, folder / "apiserver.log")
+        _install_crd(server)
+        yield server
+
+
+def _unverified() -> ssl.SSLContext:
+    """The server's certificate is its own, of this minute, on loopback."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+@contextmanager
+def _process(argv: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as file, subprocess.Popen(argv, stdout=file, stderr=file) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    limit = time.monotonic() + READY_SECONDS
+    while not _is_ready(server):
+        tail = log.read_text(errors="replace")[-2000:]
+        assert process.poll() is None, f"the API server ended: {tail}"
+        assert time.monotonic() < limit, f"not ready in time: {tail}"
+        time.sleep(0.2)
+
+
+def _is_ready(server: Server) -> bool:
+    try:
+        return server.raw("GET", "/readyz") == b"ok"
+    except OSError:
+        return False
+
+
+def _install_crd(server: Server) -> None:
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    server.raw("POST", crds, CRD.read_bytes())
+    name = yaml.safe_load(CRD.read_text())["metadata"]["name"]
+    limit = time.monotonic() + READY_SECONDS
+    while not _is_established(yaml.safe_load(server.raw("GET", f"{crds}/{name}"))):
+        assert time.monotonic() < limit, "the CRD was not established"
+        time.sleep(0.1)
+
+
+def _is_established(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)

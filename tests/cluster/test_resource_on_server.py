@@ -1,0 +1,91 @@
+"""The real API server takes good resources and says what to do about bad ones."""
+
+import json
+import urllib.error
+from typing import Any
+
+import pytest
+from tests.builders import a_raw_spec
+from tests.cluster.envtest import Server
+
+pytestmark = pytest.mark.cluster
+
+PATH = "/apis/speculative.dev/v1alpha1/namespaces/default/speculativedeployments"
+
+
+def refused(server: Server, spec: dict[str, Any], *, name: str = "bad") -> str:
+    """The server's words about a spec; fails when it is taken. Nothing is stored."""
+    body = {
+        "apiVersion": "speculative.dev/v1alpha1",
+        "kind": "SpeculativeDeployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+    query = "?dryRun=All&fieldValidation=Strict"
+    try:
+        server.raw("POST", PATH + query, json.dumps(body).encode())
+    except urllib.error.HTTPError as error:
+        return str(json.loads(error.read())["message"])
+    pytest.fail("the server took it")
+
+
+def test_smallest_spec_is_taken(api_server: Server) -> None:
+    with pytest.raises(pytest.fail.Exception, match="took it"):
+        refused(api_server, a_raw_spec())
+
+
+@pytest.mark.parametrize(
+    "spec,words",
+    [
+        (a_raw_spec(replica=2), 'unknown field "spec.replica"'),
+        (a_raw_spec(rollout={"steps": [{"weight": "5"}]}), "must be of type integer"),
+        (
+            a_raw_spec(speculation={"method": "NGram", "numSpeculativeTokens": 0}),
+            "greater than or equal to 1",
+        ),
+        (
+            a_raw_spec(
+                speculation={
+                    "method": "DraftModel",
+                    "numSpeculativeTokens": 3,
+                    "draft": {"model": "file:///m/draft"},
+                    "ngram": {"promptLookupMin": 2},
+                }
+            ),
+            "ngram belongs to method NGram: remove speculation.ngram or set method: NGram",
+        ),
+        (
+            a_raw_spec(speculation={"method": "DraftModel", "numSpeculativeTokens": 3}),
+            "method DraftModel needs a draft: add speculation.draft.model",
+        ),
+        (
+            a_raw_spec(speculation={"method": "NGram"}),
+            "numSpeculativeTokens is needed unless method is None",
+        ),
+        (
+            a_raw_spec(rollout={"steps": [{"weight": 5, "pause": {}}]}),
+            "a step has exactly one of weight and pause",
+        ),
+        (a_raw_spec(rollout={"steps": [{"weight": 101}]}), "less than or equal to 100"),
+        (a_raw_spec(target={"model": "Llama"}), "should match"),
+    ],
+    ids=[
+        "misspelt field",
+        "weight as text",
+        "k of 0",
+        "ngram under DraftModel",
+        "DraftModel without draft",
+        "NGram without k",
+        "two things in a step",
+        "weight above 100",
+        "model without scheme",
+    ],
+)
+def test_bad_spec_is_refused_with_the_remedy(
+    api_server: Server, spec: dict[str, Any], words: str
+) -> None:
+    assert words in refused(api_server, spec)
+
+
+def test_name_too_long_for_its_children_is_refused(api_server: Server) -> None:
+    assert "40" in refused(api_server, a_raw_spec(), name="x" * 41)

@@ -1,0 +1,269 @@
+"""What a real API server lacks in tests: controllers, nodes, gateways, load and time.
+
+Works through the API server alone, as the real ones would: Deployments get pods
+that become ready one step later, gateways use the route one step later, workers
+count tokens while time goes by. Time is a number that the test moves.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.builders import NOW, a_raw_spec
+
+from speculative_api import labels
+from speculative_api.gateway import ROUTE_KEY, ClusterState, GatewayState, Route
+from speculative_api.worker import Digest
+from speculative_operator.cluster.client import MERGE_PATCH, Client
+from speculative_operator.cluster.resources import (
+    CHILDREN,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    POD,
+    SPECULATIVE_DEPLOYMENT,
+    WATCHED,
+    Resource,
+)
+from speculative_operator.errors import NotFound
+from speculative_operator.gather import Stores
+from speculative_operator.metrics.source import Target
+
+JSON = dict[str, Any]
+STEP_SECONDS = 5.0
+REQUESTS_A_SECOND = 4.0
+TOKENS_A_REQUEST = 24
+
+ROLLOUT = {
+    "steps": [{"weight": 50}, {"pause": {"durationSeconds": 60}}],
+    "guard": {"durationSeconds": 30, "holdbackWeight": 5},
+}
+
+
+@dataclass
+class Count:
+    """Counters of one worker."""
+
+    started_at: float
+    generated: int = 0
+    accepted: int = 0
+    requests: int = 0
+
+
+@dataclass
+class Simulation:
+    """One resource in the namespace `default` and the world around it."""
+
+    client: Client
+    name: str
+    now: datetime = NOW
+    acceptance: dict[str, float] = field(default_factory=dict)
+    """Share of tokens that come from drafts, by revision; 0.6 unless said otherwise."""
+    counts: dict[str, Count] = field(default_factory=dict)
+    revisions: dict[str, str] = field(default_factory=dict)
+    """Pod UID to revision hash."""
+    ready: dict[str, int] = field(default_factory=dict)
+    route: Route | None = None
+    """What the gateways use."""
+    answered: dict[str, int] = field(default_factory=dict)
+    namespace: str = "default"
+    pods_seen: dict[str, set[str]] = field(default_factory=dict)
+    """Every pod UID that ever was, by revision."""
+    weights_seen: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    async def create(self, **spec: Any) -> JSON:
+        body = {
+            "apiVersion": SPECULATIVE_DEPLOYMENT.api_version,
+            "kind": SPECULATIVE_DEPLOYMENT.kind,
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": a_raw_spec(**({"rollout": ROLLOUT} | spec)),
+        }
+        return await self.client.create(SPECULATIVE_DEPLOYMENT, body)
+
+    async def parent(self) -> JSON:
+        return await self.client.get(SPECULATIVE_DEPLOYMENT, *self.key)
+
+    async def status(self) -> JSON:
+        status: JSON = (await self.parent()).get("status", {})
+        return status
+
+    async def change(self, patch: JSON) -> None:
+        """A user's edit."""
+        await self._patch(SPECULATIVE_DEPLOYMENT, self.name, patch)
+
+    async def _patch(
+        self, resource: Resource, name: str, patch: JSON, subresource: str = ""
+    ) -> None:
+        path = resource.path(self.namespace, name, subresource)
+        await self.client.request(
+            "edit", resource, "PATCH", path, body=patch, content_type=MERGE_PATCH
+        )
+
+    async def mine(self, resource: Resource) -> list[JSON]:
+        selector = f"{labels.NAME}={self.name}"
+        return (await self.client.list_all(resource, self.namespace, selector=selector))[0]
+
+    async def mirror(self, stores: Stores) -> None:
+        """Brings stores up to date, as reflectors would."""
+        for resource in WATCHED:
+            own = resource is SPECULATIVE_DEPLOYMENT
+            selector = "" if own else f"{labels.NAME}={self.name}"
+            things, version = await self.client.list_all(
+                resource, self.namespace, selector=selector
+            )
+            for thing in things:
+                thing.update(apiVersion=resource.api_version, kind=resource.kind)
+            stores[resource.kind].replace(things, version)
+
+    async def step(self) -> None:
+        """Five seconds in the lives of everybody else."""
+        self.now += timedelta(seconds=STEP_SECONDS)
+        deployments = {thing["metadata"]["name"]: thing for thing in await self.mine(DEPLOYMENT)}
+        pods = await self.mine(POD)
+        await self._gateways_follow()
+        for pod in pods:
+            await self._live(pod, deployments)
+        for name, deployment in deployments.items():
+            present = [p for p in pods if _deployment_of(p) == name]
+            for number in range(len(present), deployment["spec"]["replicas"]):
+                await self._start(name, deployment, number)
+        self._serve()
+
+    async def _live(self, pod: JSON, deployments: dict[str, JSON]) -> None:
+        deployment = deployments.get(_deployment_of(pod))
+        number = int(pod["metadata"]["name"].rsplit("-", 1)[1])
+        if deployment is None or number >= deployment["spec"]["replicas"]:
+            path = POD.path(self.namespace, pod["metadata"]["name"])
+            await self.client.request("end", POD, "DELETE", path, query={"gracePeriodSeconds": "0"})
+            self.revisions.pop(pod["metadata"]["uid"], None)
+        elif not pod.get("status", {}).get("podIP"):
+            status = {
+                "phase": "Running",
+                "podIP": "10.0.0.9",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            await self._patch(POD, pod["metadata"]["name"], {"status": status}, "status")
+            revision = pod["metadata"]["labels"].get(labels.REVISION)
+            if revision:
+                uid = pod["metadata"]["uid"]
+                self.revisions[uid] = revision
+                self.counts[uid] = Count(self.now.timestamp())
+                self.pods_seen.setdefault(revision, set()).add(uid)
+
+    async def _start(self, name: str, deployment: JSON, number: int) -> None:
+        template = deployment["spec"]["template"]
+        container = {"name": "main", "image": "image"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": self.namespace,
+                "labels": template["metadata"]["labels"],
+            },
+            "spec": {"containers": [container], "automountServiceAccountToken": False},
+        }
+        await self.client.create(POD, body)
+
+    async def _gateways_follow(self) -> None:
+        try:
+            thing = await self.client.get(CONFIG_MAP, self.namespace, f"{self.name}-route")
+        except NotFound:
+            return
+        self.route = Route.model_validate_json(thing["data"][ROUTE_KEY])
+        weights = tuple((b.hash, b.weight) for b in self.route.backends)
+        if not self.weights_seen or self.weights_seen[-1] != weights:
+            self.weights_seen.append(weights)
+
+    def _serve(self) -> None:
+        """Requests of one step go to ready pods by weight."""
+        if self.route is None:
+            return
+        for backend in self.route.backends:
+            pods = [uid for uid, revision in self.revisions.items() if revision == backend.hash]
+            requests = int(REQUESTS_A_SECOND * STEP_SECONDS * backend.weight / 100)
+            if not pods:
+                # Before the first pod there is nothing to send to, whoever is named.
+                named = backend.weight > 0 and bool(self.answered)
+                assert not named, f"{backend.hash} has {backend.weight} percent and no pod"
+                continue
+            self.answered[backend.hash] = self.answered.get(backend.hash, 0) + requests
+            for uid in pods:
+                count = self.counts[uid]
+                tokens = requests * TOKENS_A_REQUEST // len(pods)
+                count.requests += requests // len(pods)
+                count.generated += tokens
+                count.accepted += int(tokens * self.acceptance.get(backend.hash, 0.6))
+
+    # The Source of the reconciler.
+
+    async def ask(self, targets: Iterable[Target]) -> None:
+        del targets
+
+    def digest(self, uid: str) -> Digest | None:
+        count = self.counts.get(uid)
+        if count is None:
+            return None
+        return Digest(
+            ready=True,
+            engine_started_at=count.started_at,
+            sampled_at=self.now.timestamp(),
+            method="NGram",
+            num_speculative_tokens=4,
+            requests_finished=count.requests,
+            generated_tokens=count.generated,
+            accepted_tokens=count.accepted,
+            draft_tokens=2 * count.accepted + 1,
+            drafts=count.accepted,
+        )
+
+    def state(self, uid: str) -> GatewayState | None:
+        del uid
+        if self.route is None:
+            return None
+        pods = list(self.revisions.values())
+        clusters = tuple(
+            ClusterState(
+                hash=backend.hash,
+                weight=backend.weight,
+                endpoints=pods.count(backend.hash),
+                active=0,
+                responses={"2xx": self.answered.get(backend.hash, 0)},
+            )
+            for backend in self.route.backends
+        )
+        return GatewayState(
+            envoy_started_at=NOW.timestamp(),
+            sampled_at=self.now.timestamp(),
+            owner_uid=self.route.owner_uid,
+            sequence=self.route.sequence,
+            ready=True,
+            clusters=clusters,
+        )
+
+    def silent_seconds(self, uid: str) -> float:
+        del uid
+        return 0.0
+
+    async def picture(self) -> JSON:
+        """The end state, without what differs from run to run: times, UIDs, versions."""
+        found: JSON = {}
+        for resource in CHILDREN:
+            for thing in await self.mine(resource):
+                body = {k: v for k, v in thing.items() if k in ("spec", "data", "revision")}
+                body.get("spec", {}).pop("clusterIP", None)
+                body.get("spec", {}).pop("clusterIPs", None)
+                name = thing["metadata"]["name"].replace(self.name, "NAME")
+                found[f"{resource.kind}/{name}"] = body
+        text = json.dumps(found, sort_keys=True).replace(self.name, "NAME")
+        picture: JSON = json.loads(text)
+        return picture
+
+
+def _deployment_of(pod: JSON) -> str:
+    return str(pod["metadata"]["name"].rsplit("-", 1)[0])

@@ -1,0 +1,215 @@
+"""Whole rollouts against a real API server, also with a crash around every write."""
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.cluster.envtest import Server
+from tests.reconcile.simulation import Simulation
+
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+from speculative_operator.cluster.access import Access
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.reflector import Store
+from speculative_operator.cluster.resources import JSON, WATCHED, Resource
+from speculative_operator.desired.revision import words_of
+from speculative_operator.errors import NotFound
+from speculative_operator.reconcile import Reconciler
+from speculative_operator.settings import Settings
+from speculative_operator.telemetry import Telemetry
+
+pytestmark = pytest.mark.cluster
+
+_numbers = itertools.count()
+ANOTHER_K = {"spec": {"speculation": {"numSpeculativeTokens": 2}}}
+
+
+class Crash(Exception):
+    """The process ended here."""
+
+
+class CrashingClient(Client):
+    """Ends the process before or after chosen writes."""
+
+    def __init__(
+        self, access: Access, *, before: Callable[[int], bool], after: Callable[[int], bool]
+    ) -> None:
+        self.telemetry = Telemetry()
+        super().__init__(access, observe=self.telemetry.request)
+        self._before, self._after = before, after
+        self.writes = 0
+
+    async def request(
+        self, verb: str, resource: Resource, method: str, path: str, **settings: Any
+    ) -> tuple[int, JSON]:
+        if method == "GET":
+            return await super().request(verb, resource, method, path, **settings)
+        self.writes += 1
+        number = self.writes
+        if self._before(number):
+            raise Crash(f"before write {number}: {verb} {path}")
+        answer = await super().request(verb, resource, method, path, **settings)
+        if self._after(number):
+            raise Crash(f"after write {number}: {verb} {path}")
+        return answer
+
+
+def never(_: int) -> bool:
+    return False
+
+
+class Run:
+    """A simulation and the operator processes that succeed each other over it."""
+
+    def __init__(self, simulation: Simulation, client: CrashingClient) -> None:
+        self.simulation = simulation
+        self.client = client
+        self.crashes = 0
+        self.reconciler = self.a_new_process()
+
+    def a_new_process(self) -> Reconciler:
+        self.stores: Mapping[str, Store] = {r.kind: Store(r) for r in WATCHED}
+        return Reconciler(
+            self.client,
+            self.stores,
+            self.simulation,
+            Settings(),
+            utc_now=lambda: self.simulation.now,
+        )
+
+    async def passes(self) -> None:
+        """Passes until nothing more is to be done at once; a crash starts a new process."""
+        for _ in range(100):
+            await self.simulation.mirror(self.stores)
+            try:
+                following = await self.reconciler.look(self.simulation.key)
+            except Crash:
+                self.crashes += 1
+                self.reconciler = self.a_new_process()
+                continue
+            if following != 0:
+                return
+        pytest.fail("the passes do not come to rest")
+
+    async def until(self, condition: Callable[[JSON], object], *, steps: int = 80) -> JSON:
+        """Passes and steps of the world until status is as wanted."""
+        for _ in range(steps):
+            await self.passes()
+            status = await self.simulation.status()
+            if condition(status):
+                return status
+            await self.simulation.step()
+        pytest.fail(f"not reached: {json.dumps(status, indent=1)}")
+
+
+@pytest.fixture
+async def outside(api_server: Server) -> AsyncIterator[Client]:
+    async with Client(api_server.access) as client:
+        yield client
+
+
+def is_complete(status: JSON) -> bool:
+    conditions = {c["type"]: c for c in status.get("conditions", ())}
+    return bool(
+        conditions
+        and conditions["Progressing"]["reason"] in ("Complete", "RolledBack")
+        and conditions["Available"]["status"] == "True"
+        and not status.get("retiring")
+        and not status.get("canary")
+        and not status.get("guard")
+    )
+
+
+def words_hash(parent: JSON) -> str:
+    return words_of(SpeculativeDeploymentSpec.model_validate(parent["spec"])).hash
+
+
+async def rollout(run: Run) -> JSON:
+    """Apply, Available, another k, promoted, guard over, the old one removed."""
+    simulation = run.simulation
+    parent = await simulation.create()
+    first = words_hash(parent)
+    status = await run.until(is_complete)
+    assert status["stable"]["hash"] == first
+    await simulation.change(ANOTHER_K)
+    second = words_hash(await simulation.parent())
+    status = await run.until(lambda s: is_complete(s) and s["stable"]["hash"] == second)
+    assert status["verdict"]["outcome"] == "GuardPassed"
+    for revision in (first, second):
+        assert len(simulation.pods_seen[revision]) == 1, "a pod was replaced"
+    return await simulation.picture()
+
+
+async def a_run(outside: Client, client: CrashingClient) -> Run:
+    return Run(Simulation(outside, f"rollout{next(_numbers)}"), client)
+
+
+async def test_rollout_ends_promoted_and_then_writes_nothing_more(
+    api_server: Server, outside: Client
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        await rollout(run)
+        await run.passes()
+        writes = client.writes
+        for _ in range(5):
+            run.simulation._serve()
+            await run.passes()
+        run.reconciler = run.a_new_process()
+        await run.passes()
+        assert client.writes == writes
+
+
+async def test_worse_canary_is_rolled_back_and_stable_keeps_its_pods(
+    api_server: Server, outside: Client
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        simulation = run.simulation
+        first = words_hash(await simulation.create())
+        await run.until(is_complete)
+        await simulation.change(ANOTHER_K)
+        second = words_hash(await simulation.parent())
+        simulation.acceptance[second] = 0.05
+        status = await run.until(lambda s: is_complete(s) and s.get("failedRevisions"))
+        assert status["stable"]["hash"] == first
+        assert status["failedRevisions"][0]["reason"] == "AcceptanceWorse"
+        assert len(simulation.pods_seen[first]) == 1
+        assert simulation.weights_seen[-1] == ((first, 100),)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_crash_around_every_write_ends_in_the_same_state(
+    api_server: Server, outside: Client, moment: str
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        undisturbed = await rollout(await a_run(outside, client))
+
+    def at_every_second(number: int) -> bool:
+        # Before: each write is tried twice, since the first try never leaves the process.
+        return number % 2 == 1
+
+    async with CrashingClient(
+        api_server.access,
+        before=at_every_second if moment == "before" else never,
+        after=(lambda _: True) if moment == "after" else never,
+    ) as client:
+        run = await a_run(outside, client)
+        assert await rollout(run) == undisturbed
+        assert run.crashes > 20
+
+
+async def test_deleted_resource_gets_no_write(api_server: Server, outside: Client) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        parent = await run.simulation.create()
+        await run.until(is_complete)
+        await outside.delete(next(r for r in WATCHED if r.kind == parent["kind"]), parent)
+        writes = client.writes
+        await run.simulation.mirror(run.stores)
+        assert await run.reconciler.look(run.simulation.key) is None
+        assert client.writes == writes
+        with pytest.raises(NotFound):
+            await run.simulation.parent()
