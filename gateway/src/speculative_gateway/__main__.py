@@ -1,0 +1,39 @@
+"""The gateway's two commands: `supervise` (PID 1 beside Envoy) and `agent`."""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from . import agent, supervisor
+from .settings import Settings
+
+
+def main() -> int:
+    """Parses the command line and runs one command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="speculative-gateway", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("supervise", help="run Envoy, restart it, drain it on SIGTERM")
+    watcher = commands.add_parser("agent", help="feed Envoy and report what it really uses")
+    watcher.add_argument(
+        "--from-directory",
+        type=Path,
+        metavar="DIR",
+        help="read route.json and endpoints.json from DIR instead of from Kubernetes",
+    )
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
+    try:
+        settings = Settings.from_environment(os.environ)
+    except ValueError as error:
+        parser.error(str(error))
+    if arguments.command == "supervise":
+        return supervisor.main(settings)
+    return agent.main(settings, arguments.from_directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

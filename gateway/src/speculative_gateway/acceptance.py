@@ -1,0 +1,58 @@
+"""Pure: may this route be used?
+
+The agent asks before it renders. A refused route changes nothing: the last
+good one stays, and `/state` says why.
+"""
+
+from pydantic import ValidationError
+
+from speculative_api import gateway
+
+from .errors import RouteRefused
+from .render import Endpoints
+
+
+def accepted(text: str, endpoints: Endpoints, *, last: gateway.Route | None) -> gateway.Route:
+    """The parsed route, if it may follow `last`.
+
+    A route of another owner is accepted whatever its sequence: a resource that
+    was deleted and made again counts from the start.
+
+    Raises:
+        RouteRefused: with the reason, for people.
+    """
+    try:
+        route = gateway.Route.model_validate_json(text)
+    except ValidationError as error:
+        reasons = "; ".join(
+            f"{'.'.join(str(part) for part in each['loc']) or 'route'}: {each['msg']}"
+            for each in error.errors()
+        )
+        raise RouteRefused(f"route refused: {reasons}") from error
+    if last is not None and last.owner_uid == route.owner_uid and route.sequence < last.sequence:
+        raise RouteRefused(
+            f"route refused: sequence {route.sequence} is older than {last.sequence}, "
+            "which was applied"
+        )
+    _refuse_dead_ends(route, endpoints, last)
+    return route
+
+
+def _refuse_dead_ends(
+    route: gateway.Route, endpoints: Endpoints, last: gateway.Route | None
+) -> None:
+    """No weight is raised for a revision without ready endpoints while another one serves.
+
+    Where nothing serves, a route can't make it worse and is accepted.
+    """
+    before = {each.hash: each for each in last.backends} if last else {}
+    serving = any(each.weight and endpoints.get(each.service) for each in before.values())
+    if not serving:
+        return
+    for each in route.backends:
+        raised = each.weight > (before[each.hash].weight if each.hash in before else 0)
+        if raised and not endpoints.get(each.service):
+            raise RouteRefused(
+                f"route refused: weight {each.weight} for {each.hash}, "
+                f"but service {each.service} has no ready endpoint"
+            )

@@ -1,0 +1,251 @@
+"""The agent: keeps Envoy on the newest good route and says what Envoy really uses.
+
+In: a `Source`. Out: Envoy's dynamic files through the `Applier`, and HTTP
+(`serving`). It may die at any moment: Envoy serves on, and the next agent
+adopts what is on disk without touching it. Run as `python -m
+speculative_gateway agent`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import aiohttp
+
+from speculative_api import gateway
+
+from . import storage
+from .acceptance import accepted
+from .admin import Admin, Life
+from .applier import Applier, Superseded
+from .configuration import Configuration
+from .errors import EnvoyUnreachable, ReadbackMismatch, RouteRefused
+from .kubernetes import Cluster, FromKubernetes
+from .render import rendered
+from .serving import serving
+from .settings import Settings
+from .source import FromDirectory, Observation, Source
+from .state import Sample
+
+_log = logging.getLogger("speculative_gateway.agent")
+
+LOOK_SECONDS = 1.0
+"""Between looks at Envoy's start time while nothing changes."""
+VERIFY_SECONDS = 5.0
+"""Between full comparisons with Envoy while nothing changes."""
+RETRY_SECONDS = 5.0
+"""After Envoy did not take a step."""
+CACHE_SECONDS = 1.0
+"""Age up to which `/state` answers from the last reading."""
+LEAVE_SECONDS = 3.0
+"""After SIGTERM: how long Envoy may look alive, or be gone, before the agent leaves."""
+STALL_SECONDS = 60.0
+"""A loop that has not turned for this long is not alive."""
+
+
+class Agent:
+    """One loop around one Envoy."""
+
+    def __init__(self, settings: Settings, admin: Admin) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._applier = Applier(admin, settings.xds)
+        self._applied_file = settings.directory / "applied.json"
+        self._last = self._adopted()
+        self._observation: Observation | None = None
+        self._wake = asyncio.Event()
+        self._used_since: Life | None = None
+        """The life of Envoy in which the route was read back."""
+        self._verified_at = 0.0
+        self._retry_at = 0.0
+        self._error = ""
+        self._stopping = False
+        self._turned_at = time.monotonic()
+        self._sampling = asyncio.Lock()
+        self._sample: tuple[float, gateway.GatewayState] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """A route was read back from the Envoy that runs now, and nobody stops us."""
+        return self._used_since is not None and not self._stopping
+
+    @property
+    def alive(self) -> bool:
+        """The loop turns."""
+        return time.monotonic() - self._turned_at < STALL_SECONDS
+
+    def changed(self, observation: Observation) -> None:
+        """Takes the newest observation."""
+        self._observation = observation
+        self._retry_at = 0.0
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Begins to leave: not ready, and gone once Envoy is or turns out to stay."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Turns until told to stop."""
+        while not self._stopping:
+            await self._turn()
+        told_at = last_draining = time.monotonic()
+        deadline = told_at + self._settings.drain_seconds
+        while time.monotonic() < min(deadline, last_draining + LEAVE_SECONDS):
+            # The operator still asks a draining gateway what it holds.
+            life = await self._turn()
+            if life is not None and life.draining:
+                last_draining = time.monotonic()
+
+    async def _turn(self) -> Life | None:
+        self._turned_at = time.monotonic()
+        self._wake.clear()
+        life: Life | None = None
+        try:
+            life = await self._admin.life()
+            await self._keep(life)
+        except EnvoyUnreachable as error:
+            if self._used_since is not None:
+                _log.warning("envoy is away: %s", error)
+            self._used_since = None
+        except Superseded:
+            return life
+        except ReadbackMismatch as mismatch:
+            self._report(str(mismatch))
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
+        return life
+
+    async def _keep(self, life: Life) -> None:
+        """One look: decide, apply what differs, verify."""
+        now = time.monotonic()
+        if self._used_since is not None and self._used_since.started_at != life.started_at:
+            _log.info("envoy has a new life")
+            self._used_since = None
+        observation = self._observation
+        route, wanted = self._wanted(observation)
+        same = self._last == route and self._applier.on_disk() == wanted
+        if same and self._used_since is not None and now < self._verified_at + VERIFY_SECONDS:
+            return
+        if now < self._retry_at:
+            return
+        await self._applier.apply(wanted, superseded=lambda: self._observation is not observation)
+        self._verified_at = now
+        if route is None:
+            return
+        self._used_since = life
+        if route != self._last:
+            text = route.model_dump_json(by_alias=True, indent=1) + "\n"
+            storage.write(self._applied_file, text)
+            _log.info("in use sequence=%d weights=%s", route.sequence, dict(wanted.weights))
+            self._last = route
+
+    def _wanted(
+        self, observation: Observation | None
+    ) -> tuple[gateway.Route | None, Configuration]:
+        """The newest usable route and its configuration; what is on disk where there is none."""
+        if observation is None:
+            return self._last, self._applier.on_disk()
+        endpoints, problem, route = observation.endpoints, observation.problem, self._last
+        try:
+            if problem:
+                raise RouteRefused(problem)
+            if observation.route is not None:
+                try:
+                    route = accepted(observation.route, endpoints, last=self._last)
+                except RouteRefused as refusal:
+                    problem = str(refusal)
+            if route is None:
+                self._report(problem)
+                return None, self._applier.on_disk()
+            wanted = rendered(route, endpoints, folder=self._settings.xds)
+        except RouteRefused as refusal:
+            self._report(str(refusal))
+            return self._last, self._applier.on_disk()
+        self._report(problem)
+        return route, wanted
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._error:
+            _log.error("%s", problem)
+        self._error = problem
+
+    def _adopted(self) -> gateway.Route | None:
+        """The route that an earlier agent of this pod applied."""
+        try:
+            return gateway.Route.model_validate_json(self._applied_file.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            _log.warning("applied.json is not usable: %s", error)
+            return None
+
+    async def state(self) -> gateway.GatewayState:
+        """What Envoy uses, read now or at most a second ago.
+
+        Raises:
+            EnvoyUnreachable: it can't be asked.
+        """
+        async with self._sampling:
+            now = time.monotonic()
+            if self._sample is None or now > self._sample[0] + CACHE_SECONDS:
+                self._sample = (now, self._state(await self._read()))
+            return self._sample[1]
+
+    async def _read(self) -> Sample:
+        life = await self._admin.life()
+        sample = Sample(
+            started_at=life.started_at,
+            taken_at=time.time(),
+            weights=await self._admin.weights(),
+            routes=await self._admin.routes(),
+            hosts=await self._admin.hosts(),
+            statistics=await self._admin.statistics(),
+        )
+        if (await self._admin.life()).started_at != life.started_at:
+            raise EnvoyUnreachable("Envoy was restarted during the reading")
+        return sample
+
+    def _state(self, sample: Sample) -> gateway.GatewayState:
+        used = self._used_since
+        seen = used is not None and used.started_at == sample.started_at
+        last = self._last if seen else None
+        return gateway.GatewayState(
+            pod=self._settings.pod,
+            envoy_started_at=sample.started_at,
+            sampled_at=sample.taken_at,
+            owner_uid=last.owner_uid if last else "",
+            sequence=last.sequence if last else -1,
+            ready=seen and not self._stopping,
+            clusters=sample.clusters(),
+            error=self._error,
+        )
+
+
+async def run(settings: Settings, source: Source) -> None:
+    """Runs the agent until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    async with aiohttp.ClientSession() as session:
+        agent = Agent(settings, Admin(session, settings.admin_port))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, agent.stop)
+        async with serving(agent, settings), asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(source.watch(agent.changed))
+            await agent.run()
+            watching.cancel()
+
+
+def main(settings: Settings, directory: Path | None) -> int:
+    """Runs the agent as this process, over Kubernetes unless a directory is named."""
+    source: Source
+    if directory is not None:
+        source = FromDirectory(directory)
+    else:
+        source = FromKubernetes(settings, Cluster.from_pod(os.environ))
+    asyncio.run(run(settings, source))
+    return 0

@@ -1,0 +1,179 @@
+"""Pure: what Envoy holds, as values; the way from one to another; their files.
+
+`render` makes a `Configuration`, the agent walks the steps of `plan`, writes
+`files` and reads `from_files` back when it starts.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any
+
+ROUTES = "routes"
+"""Name of the route configuration."""
+WEIGHTS_LAYER = "weights"
+"""Name of the runtime layer that holds the weights."""
+WEIGHT_PREFIX = "rev"
+"""A revision's weight is the runtime key `rev.<hash>`."""
+RDS_FILE, CDS_FILE, RTDS_FILE = "rds.json", "cds.json", "rtds.json"
+CONTENT = "speculative.content"
+"""Metadata key with a digest of the resource's own content: seeing it in
+Envoy's dump proves the content is in use (a version text proves nothing)."""
+
+_TYPE = "type.googleapis.com/"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything dynamic that Envoy holds."""
+
+    assignments: Mapping[str, Any] = field(default_factory=dict)
+    clusters: Mapping[str, Any] = field(default_factory=dict)
+    routes: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+
+    def hosts(self, revision: str) -> frozenset[str]:
+        """Addresses `ip:port` that a revision's cluster should have."""
+        return frozenset(
+            "{address}:{port_value}".format(**each["endpoint"]["address"]["socket_address"])
+            for locality in self.assignments.get(revision, {}).get("endpoints", [])
+            for each in locality["lb_endpoints"]
+        )
+
+
+def watched(path: PurePath) -> dict[str, Any]:
+    """Config source that re-reads `path` whenever a file is renamed into its folder."""
+    return {
+        "path_config_source": {"path": str(path), "watched_directory": {"path": str(path.parent)}},
+        "resource_api_version": "V3",
+    }
+
+
+def wrapped(kind: str, *resources: Mapping[str, Any]) -> dict[str, Any]:
+    """A discovery response as Envoy reads it from a file."""
+    typed = [{"@type": _TYPE + kind, **resource} for resource in resources]
+    return {"version_info": digest(typed), "resources": typed}
+
+
+def digest(content: object) -> str:
+    """Twelve hex digits over the canonical JSON."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def marked(resource: dict[str, Any]) -> dict[str, Any]:
+    """The resource with the digest of its own content in its metadata."""
+    return {**resource, "metadata": {"filter_metadata": {CONTENT: {"digest": digest(resource)}}}}
+
+
+def content_digest(resource: Mapping[str, Any]) -> str:
+    """The digest that `marked` put in; empty if it did not."""
+    metadata = resource.get("metadata", {}).get("filter_metadata", {})
+    found: str = metadata.get(CONTENT, {}).get("digest", "")
+    return found
+
+
+def named_clusters(routes: Mapping[str, Any]) -> dict[str, int | None]:
+    """Clusters that a route configuration sends to; with their default weight if weighted."""
+    found: dict[str, int | None] = {}
+    for host in routes.get("virtual_hosts", []):
+        for entry in host.get("routes", []):
+            action = entry.get("route", {})
+            if "cluster" in action:
+                found[action["cluster"]] = None
+            for weighted in action.get("weighted_clusters", {}).get("clusters", []):
+                found[weighted["name"]] = weighted.get("weight", 0)
+    return found
+
+
+def shares(routes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, int]:
+    """The weight of each weighted cluster as Envoy computes it: runtime, else the route's own."""
+    return {
+        name: weights.get(name, default)
+        for name, default in named_clusters(routes).items()
+        if default is not None
+    }
+
+
+def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
+    """Configurations to write and read back one after the other; each changes one kind of file.
+
+    Add: endpoints, clusters, route, weights. Remove: weights, route, clusters,
+    endpoints. Weights go before the route as well, unless that would leave the
+    old route with nothing to send to.
+    """
+    steps = [
+        replace(current, assignments={**current.assignments, **wanted.assignments}),
+    ]
+
+    def then(**change: Any) -> None:
+        steps.append(replace(steps[-1], **change))
+
+    then(clusters={**current.clusters, **wanted.clusters})
+    merged = {**current.weights, **wanted.weights}
+    before = shares(current.routes, merged)
+    if not before or sum(before.values()) > 0:
+        then(weights=merged)
+    then(routes=wanted.routes)
+    then(weights=wanted.weights)
+    then(clusters=wanted.clusters)
+    then(assignments=wanted.assignments)
+    changed = []
+    for previous, step in zip([current, *steps], steps, strict=False):
+        if step != previous:
+            changed.append(step)
+    return changed
+
+
+def files(configuration: Configuration) -> dict[str, str]:
+    """File names and texts; the eds-*.json files are one per cluster."""
+    api = "envoy.config."
+    contents = {
+        f"eds-{revision}.json": wrapped(api + "endpoint.v3.ClusterLoadAssignment", assignment)
+        for revision, assignment in configuration.assignments.items()
+    }
+    contents[CDS_FILE] = wrapped(
+        api + "cluster.v3.Cluster",
+        *(configuration.clusters[name] for name in sorted(configuration.clusters)),
+    )
+    contents[RDS_FILE] = wrapped(api + "route.v3.RouteConfiguration", configuration.routes)
+    contents[RTDS_FILE] = wrapped(
+        "envoy.service.runtime.v3.Runtime",
+        {
+            "name": WEIGHTS_LAYER,
+            "layer": {
+                f"{WEIGHT_PREFIX}.{name}": weight for name, weight in configuration.weights.items()
+            },
+        },
+    )
+    return {name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()}
+
+
+def from_files(texts: Mapping[str, str]) -> Configuration:
+    """Reads back what `files` gave; a missing file counts as empty.
+
+    Raises:
+        ValueError: a text is not what `files` writes.
+    """
+    resources = {name: json.loads(text)["resources"] for name, text in texts.items()}
+    for everything in resources.values():
+        for resource in everything:
+            resource.pop("@type", None)
+    routes = resources.get(RDS_FILE) or [{}]
+    runtime = resources.get(RTDS_FILE) or [{"layer": {}}]
+    return Configuration(
+        assignments={
+            resource["cluster_name"]: resource
+            for name, found in resources.items()
+            if name.startswith("eds-")
+            for resource in found
+        },
+        clusters={resource["name"]: resource for resource in resources.get(CDS_FILE, [])},
+        routes=routes[0],
+        weights={
+            key.removeprefix(f"{WEIGHT_PREFIX}."): int(weight)
+            for key, weight in runtime[0]["layer"].items()
+        },
+    )

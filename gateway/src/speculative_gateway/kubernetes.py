@@ -1,0 +1,203 @@
+"""The route's ConfigMap and the workers' EndpointSlices, watched through the API.
+
+Used by the agent in a pod. Rights needed: get, list, watch on the one
+ConfigMap (by `metadata.name`) and on the EndpointSlices of the namespace. A
+list replaces the store, so that nothing that vanished while a watch was away
+lives on. While the API can't be reached, the last observation stays.
+"""
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+
+from speculative_api import gateway, labels
+
+from .errors import GatewayError
+from .render import Endpoint
+from .settings import Settings
+from .source import Observation
+
+_log = logging.getLogger("speculative_gateway.kubernetes")
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_NAME = "kubernetes.io/service-name"
+WATCH_SECONDS = 240
+"""The server ends a watch after this; then it is listed again."""
+SILENCE_SECONDS = 75
+"""Bookmarks come once a minute: a longer silence is a dead connection."""
+LIST_SECONDS = 15
+BACKOFF_SECONDS = (0.2, 1.0, 2.0, 5.0, 10.0)
+
+
+class ApiError(GatewayError):
+    """The API server refused, or ended a watch with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How to reach the API server."""
+
+    base: str
+    token_file: Path | None = None
+    """Read before every request: Kubernetes rotates it."""
+    authority: Path | None = None
+    """CA bundle; None speaks plain HTTP (tests)."""
+
+    @classmethod
+    def from_pod(cls, environment: Mapping[str, str]) -> "Cluster":
+        """The in-cluster configuration.
+
+        Raises:
+            GatewayError: this is not a pod.
+        """
+        host = environment.get("KUBERNETES_SERVICE_HOST", "")
+        if not host:
+            raise GatewayError("KUBERNETES_SERVICE_HOST is not set: not in a pod")
+        if ":" in host:
+            host = f"[{host}]"
+        port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+        return cls(f"https://{host}:{port}", ACCOUNT / "token", ACCOUNT / "ca.crt")
+
+
+class FromKubernetes:
+    """A `Source` over two watches."""
+
+    def __init__(self, settings: Settings, cluster: Cluster) -> None:
+        self._cluster = cluster
+        namespace = f"/namespaces/{settings.namespace}"
+        self._config_map = settings.route_config_map
+        self._kinds = {
+            "configmap": (
+                f"/api/v1{namespace}/configmaps",
+                {"fieldSelector": f"metadata.name={settings.route_config_map}"},
+            ),
+            "slices": (
+                f"/apis/discovery.k8s.io/v1{namespace}/endpointslices",
+                {"labelSelector": f"{labels.NAME}={settings.name}"},
+            ),
+        }
+        self._stores: dict[str, dict[str, dict[str, Any]]] = {}
+
+    async def watch(self, changed: Callable[[Observation], None]) -> None:
+        """See `Source.watch`; the first call comes when both lists are in."""
+
+        def look() -> None:
+            if len(self._stores) == len(self._kinds):
+                changed(self._observation())
+
+        context = (
+            ssl.create_default_context(cafile=str(self._cluster.authority))
+            if self._cluster.authority
+            else False
+        )
+        connector = aiohttp.TCPConnector(ssl=context)
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for kind in self._kinds:
+                tasks.create_task(self._follow(session, kind, look))
+
+    def _observation(self) -> Observation:
+        config_map = self._stores["configmap"].get(self._config_map, {})
+        return Observation(
+            route=config_map.get("data", {}).get(gateway.ROUTE_KEY),
+            endpoints=endpoints_of(list(self._stores["slices"].values())),
+        )
+
+    async def _follow(
+        self, session: aiohttp.ClientSession, kind: str, look: Callable[[], None]
+    ) -> None:
+        failures = 0
+        while True:
+            try:
+                version = await self._list(session, kind)
+                look()
+                failures = 0
+                await self._stream(session, kind, version, look)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError, ApiError) as error:
+                pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
+                failures += 1
+                _log.warning("watch kind=%s error=%r again_in=%.1fs", kind, error, pause)
+                await asyncio.sleep(pause)
+
+    async def _list(self, session: aiohttp.ClientSession, kind: str) -> str:
+        """Replaces the store; returns the version to watch from."""
+        timeout = aiohttp.ClientTimeout(total=LIST_SECONDS)
+        async with session.get(self._url(kind), headers=self._headers(), timeout=timeout) as answer:
+            body = await answer.json()
+            if answer.status != 200:
+                raise ApiError(f"list {kind}: {answer.status} {body.get('message', '')}")
+        self._stores[kind] = {each["metadata"]["name"]: each for each in body["items"]}
+        version: str = body["metadata"]["resourceVersion"]
+        return version
+
+    async def _stream(
+        self, session: aiohttp.ClientSession, kind: str, version: str, look: Callable[[], None]
+    ) -> None:
+        """Follows changes until the server ends the watch."""
+        url = self._url(
+            kind,
+            watch="true",
+            resourceVersion=version,
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(WATCH_SECONDS),
+        )
+        timeout = aiohttp.ClientTimeout(
+            total=WATCH_SECONDS + SILENCE_SECONDS, sock_read=SILENCE_SECONDS, sock_connect=10
+        )
+        async with session.get(
+            url, headers=self._headers(), timeout=timeout, read_bufsize=2**22
+        ) as answer:
+            if answer.status != 200:
+                raise ApiError(f"watch {kind}: {answer.status}")
+            async for line in answer.content:
+                event = json.loads(line)
+                changed = event["object"]
+                if event["type"] == "ERROR":
+                    raise ApiError(f"watch {kind}: {changed.get('message', '')}")
+                if event["type"] == "BOOKMARK":
+                    continue
+                name = changed["metadata"]["name"]
+                if event["type"] == "DELETED":
+                    self._stores[kind].pop(name, None)
+                else:
+                    self._stores[kind][name] = changed
+                look()
+
+    def _url(self, kind: str, **query: str) -> str:
+        path, selector = self._kinds[kind]
+        return f"{self._cluster.base}{path}?{urlencode({**selector, **query})}"
+
+    def _headers(self) -> dict[str, str]:
+        if self._cluster.token_file is None:
+            return {}
+        return {"Authorization": f"Bearer {self._cluster.token_file.read_text().strip()}"}
+
+
+def endpoints_of(slices: list[dict[str, Any]]) -> dict[str, tuple[Endpoint, ...]]:
+    """Ready and not terminating addresses by Service name.
+
+    A worker's ports are fixed by the contract, so the slices' own are not
+    read. Slices of host names are left out: Envoy takes addresses only.
+    """
+    found: dict[str, set[Endpoint]] = {}
+    for each in slices:
+        service = each["metadata"].get("labels", {}).get(SERVICE_NAME, "")
+        addresses = found.setdefault(service, set())
+        if each.get("addressType") == "FQDN":
+            continue
+        for endpoint in each.get("endpoints") or []:
+            conditions = endpoint.get("conditions", {})
+            # By the API's words an absent `ready` means ready.
+            if conditions.get("ready", True) and not conditions.get("terminating", False):
+                addresses.update(Endpoint(address) for address in endpoint["addresses"])
+    return {service: tuple(sorted(addresses)) for service, addresses in found.items()}

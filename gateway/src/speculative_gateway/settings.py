@@ -1,0 +1,78 @@
+"""What both commands read from the environment, once, at start.
+
+`Settings.from_environment` is called by `__main__`; everything else gets the
+frozen result. Ports are settings only so that several gateways can share one
+host (tests, a loopback run); in a pod they keep the contract's values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from speculative_api import labels
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One gateway pod."""
+
+    directory: Path = Path("/run/gateway")
+    """Folder that the supervisor and the agent share; a memory volume in a pod."""
+    pod: str = ""
+    """Name of the pod, shown in `/state`."""
+    namespace: str = ""
+    """Namespace of the route's ConfigMap and of the workers."""
+    route_config_map: str = ""
+    """Name of the ConfigMap that holds the route."""
+    name: str = ""
+    """Name of the SpeculativeDeployment; selects the EndpointSlices."""
+    listen_address: str = "0.0.0.0"  # noqa: S104 - a gateway is there to be reached
+    """Address of the users' listener and of the agent."""
+    gateway_port: int = labels.GATEWAY_PORT
+    admin_port: int = labels.ENVOY_ADMIN_PORT
+    """Envoy's admin interface, always on 127.0.0.1."""
+    agent_port: int = labels.AGENT_PORT
+    concurrency: int = 2
+    """Envoy's worker threads."""
+    drain_seconds: int = 120
+    """The pod's grace period. Envoy is told to stop 10 seconds before it ends."""
+    drain_minimum_seconds: float = 5.0
+    """Serve at least this long after SIGTERM, so that kube-proxy and load
+    balancers stop sending before the listener goes away."""
+
+    @property
+    def xds(self) -> Path:
+        """Folder of the dynamic files; Envoy watches it."""
+        return self.directory / "xds"
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        """Reads the settings; an absent variable keeps the default.
+
+        Raises:
+            ValueError: a number is not one; the message names the variable.
+        """
+
+        default = cls()
+
+        def number(name: str, fallback: float) -> float:
+            text = environment.get(name, "")
+            try:
+                return float(text) if text else fallback
+            except ValueError:
+                raise ValueError(f"{name}: {text!r} is not a number") from None
+
+        return cls(
+            directory=Path(environment.get("GATEWAY_DIRECTORY") or default.directory),
+            pod=environment.get("POD_NAME", ""),
+            namespace=environment.get("NAMESPACE", ""),
+            route_config_map=environment.get("ROUTE_CONFIGMAP", ""),
+            name=environment.get("SD_NAME", ""),
+            listen_address=environment.get("LISTEN_ADDRESS") or default.listen_address,
+            gateway_port=int(number("GATEWAY_PORT", default.gateway_port)),
+            admin_port=int(number("ADMIN_PORT", default.admin_port)),
+            agent_port=int(number("AGENT_PORT", default.agent_port)),
+            concurrency=int(number("CONCURRENCY", default.concurrency)),
+            drain_seconds=int(number("DRAIN_SECONDS", default.drain_seconds)),
+            drain_minimum_seconds=number("DRAIN_MINIMUM_SECONDS", default.drain_minimum_seconds),
+        )

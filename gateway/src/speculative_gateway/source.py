@@ -1,0 +1,79 @@
+"""Where the route and the ready endpoints come from.
+
+`Source` has two forms: `kubernetes` (a pod's) and `FromDirectory` (tests and a
+run without Kubernetes). Each calls `changed` with a whole `Observation`; the
+agent never sees a half-listed world.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from speculative_api import gateway
+
+from .render import Endpoint, Endpoints
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The world as last seen."""
+
+    route: str | None = None
+    """The route's JSON text as written by the operator; None where there is no ConfigMap."""
+    endpoints: Endpoints = field(default_factory=dict)
+    problem: str = ""
+    """Why the endpoints can't be used; the agent then keeps what it has."""
+
+
+class Source(Protocol):
+    """Something that watches."""
+
+    async def watch(self, changed: Callable[[Observation], None]) -> None:
+        """Calls `changed` at first and after every change, until cancelled."""
+
+
+class FromDirectory:
+    """Reads `route.json` and `endpoints.json` (Service name -> list of endpoints)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def watch(self, changed: Callable[[Observation], None]) -> None:
+        """Looks at both files ten times a second; see `Source.watch`."""
+        last: tuple[str | None, str] | None = None
+        while True:
+            texts = (self._text(gateway.ROUTE_KEY), self._text("endpoints.json") or "{}")
+            if texts != last:
+                last = texts
+                changed(observation(*texts))
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return (self._folder / name).read_text()
+        except FileNotFoundError:
+            return None
+
+
+def observation(route: str | None, endpoints: str) -> Observation:
+    """Parses the text of `endpoints.json`; an unusable one becomes the `problem`."""
+    try:
+        parsed = {
+            service: tuple(
+                Endpoint(
+                    address=str(each["address"]),
+                    port=int(each["port"]),
+                    health_port=int(each["healthPort"]),
+                )
+                for each in addresses
+            )
+            for service, addresses in json.loads(endpoints).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Observation(route=route, problem=f"endpoints.json: {error!r}")
+    return Observation(route=route, endpoints=parsed)

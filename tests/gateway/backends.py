@@ -1,0 +1,111 @@
+"""Fake workers for the gateway's tests: an engine that streams on command, and its probe.
+
+A stream sends its first event at once and each further one when the test
+releases it, so that tests wait for conditions and never for time.
+"""
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+EVENTS = 3
+"""Events of one stream, the final [DONE] not counted."""
+
+
+@dataclass
+class Backend:
+    """One fake worker; `port` answers the API and the probe."""
+
+    name: str
+    port: int = 0
+    requests: int = 0
+    """Generations that began, whatever became of them."""
+    open_streams: int = 0
+    ready: bool = True
+    reset_requests: bool = False
+    """Reset the connection as soon as a request was read."""
+    reset_streams: bool = False
+    """Reset the connection when a held stream is released."""
+    lane_seen: list[str] = field(default_factory=list)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hold(self) -> None:
+        """From now on streams stop after their first event."""
+        self._released.clear()
+
+    def release(self) -> None:
+        """Lets every held stream go on to its end."""
+        self._released.set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """`POST /v1/chat/completions`, streamed if the body says so."""
+        body = await request.json()
+        self.requests += 1
+        self.lane_seen.append(request.headers.get("x-speculative-lane", ""))
+        if self.reset_requests:
+            _reset(request)
+            raise ConnectionResetError
+        if not body.get("stream"):
+            return web.json_response({"backend": self.name})
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        self.open_streams += 1
+        try:
+            for number in range(EVENTS):
+                if number:
+                    await self._released.wait()
+                    if self.reset_streams:
+                        _reset(request)
+                        raise ConnectionResetError
+                event = json.dumps({"backend": self.name, "event": number})
+                await response.write(f"data: {event}\n\n".encode())
+            await response.write(b"data: [DONE]\n\n")
+            await response.write_eof()
+        finally:
+            self.open_streams -= 1
+        return response
+
+    async def probe(self, request: web.Request) -> web.Response:
+        """`GET /readyz`."""
+        return web.Response(status=200 if self.ready else 503)
+
+
+def _reset(request: web.Request) -> None:
+    assert request.transport is not None
+    connection: socket.socket = request.transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    request.transport.abort()
+
+
+@asynccontextmanager
+async def running(name: str) -> AsyncIterator[Backend]:
+    """A fake worker on a free port of 127.0.0.1; streams are not held at first."""
+    backend = Backend(name)
+    backend.release()
+    application = web.Application()
+    application.router.add_post("/v1/chat/completions", backend.answer)
+    application.router.add_get("/readyz", backend.probe)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    backend.port = runner.addresses[0][1]
+    try:
+        yield backend
+    finally:
+        backend.release()
+        await runner.cleanup()
+
+
+def free_port() -> int:
+    """A port that nothing listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

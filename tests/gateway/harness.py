@@ -1,0 +1,207 @@
+"""A whole gateway on loopback: supervisor, real Envoy, agent over two files."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from tests.gateway.backends import Backend, free_port
+
+from speculative_api import gateway
+
+PATIENCE_SECONDS = 20.0
+STABLE, CANARY, NATIVE = "a" * 10, "b" * 10, "c" * 10
+T = TypeVar("T")
+
+
+async def eventually(look: Callable[[], Awaitable[T]], until: Callable[[T], bool], what: str) -> T:
+    """Looks until the condition holds; fails, with the last look, when patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        seen = await look()
+        if until(seen):
+            return seen
+        assert time.monotonic() < deadline, f"never: {what}; last seen {seen!r}"
+        await asyncio.sleep(0.02)
+
+
+def backend(revision: str, weight: int = 0) -> gateway.Backend:
+    """A route's backend whose Service is called as the revision."""
+    return gateway.Backend(hash=revision, service=revision, weight=weight)
+
+
+@dataclass
+class Gateway:
+    """One gateway; `folder` is the test's own."""
+
+    folder: Path
+    session: aiohttp.ClientSession
+    port: int = field(default_factory=free_port)
+    admin_port: int = field(default_factory=free_port)
+    agent_port: int = field(default_factory=free_port)
+    drain_seconds: int = 30
+    supervisor: asyncio.subprocess.Process | None = None
+    agent: asyncio.subprocess.Process | None = None
+    sequence: int = 0
+    _started: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    @property
+    def wanted(self) -> Path:
+        """Folder of the agent's source."""
+        return self.folder / "wanted"
+
+    @property
+    def xds(self) -> Path:
+        """Folder of Envoy's dynamic files."""
+        return self.folder / "run" / "xds"
+
+    async def start(self) -> None:
+        """Starts both commands."""
+        self.wanted.mkdir(exist_ok=True)
+        self.supervisor = await self._spawn("supervise")
+        await self.start_agent()
+
+    async def start_agent(self) -> None:
+        """Starts an agent, the first or the next."""
+        self.agent = await self._spawn("agent", "--from-directory", str(self.wanted))
+
+    async def _spawn(self, *arguments: str) -> asyncio.subprocess.Process:
+        environment = {
+            **os.environ,
+            "GATEWAY_DIRECTORY": str(self.folder / "run"),
+            "GATEWAY_PORT": str(self.port),
+            "ADMIN_PORT": str(self.admin_port),
+            "AGENT_PORT": str(self.agent_port),
+            "LISTEN_ADDRESS": "127.0.0.1",
+            "POD_NAME": "gateway-0",
+            "CONCURRENCY": "1",
+            "DRAIN_SECONDS": str(self.drain_seconds),
+            "DRAIN_MINIMUM_SECONDS": "0",
+        }
+        with (self.folder / f"{arguments[0]}.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "speculative_gateway", *arguments),
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._started.append(process)
+        return process
+
+    async def stop(self) -> None:
+        """Ends everything that was started, Envoy last."""
+        for process in self._started:
+            if process.returncode is None and process is not self.supervisor:
+                process.kill()
+                await process.wait()
+        if self.supervisor is not None and self.supervisor.returncode is None:
+            self.supervisor.terminate()
+            try:
+                await asyncio.wait_for(self.supervisor.wait(), 3)
+            except TimeoutError:
+                # A test left a stream open: end Envoy, and the drain with it.
+                os.kill(self.envoy_pid(), signal.SIGKILL)
+                await asyncio.wait_for(self.supervisor.wait(), 10)
+
+    def envoy_pid(self) -> int:
+        """The running Envoy, as its supervisor noted it."""
+        found: int = json.loads((self.folder / "run" / "envoy.json").read_text())["pid"]
+        return found
+
+    def log(self, name: str) -> str:
+        """What a command has logged."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def write(self, name: str, content: object) -> None:
+        """Puts one of the source's files in place."""
+        temporary = self.wanted / f".{name}"
+        temporary.write_text(content if isinstance(content, str) else json.dumps(content))
+        temporary.replace(self.wanted / name)
+
+    def endpoints(self, **revisions: list[Backend]) -> None:
+        """Says which fake workers are ready, by revision."""
+        self.write(
+            "endpoints.json",
+            {
+                revision: [
+                    {"address": "127.0.0.1", "port": each.port, "healthPort": each.port}
+                    for each in backends
+                ]
+                for revision, backends in revisions.items()
+            },
+        )
+
+    def ask(self, *backends: gateway.Backend, **fields: Any) -> gateway.Route:
+        """Writes the next route."""
+        self.sequence += 1
+        values = {"owner_uid": "uid", "sequence": self.sequence, "model": "m", **fields}
+        if backends:
+            values.setdefault("default", backends[0].hash)
+        route = gateway.Route(backends=backends, **values)
+        self.write(gateway.ROUTE_KEY, route.model_dump_json(by_alias=True))
+        return route
+
+    async def route(self, *backends: gateway.Backend, **fields: Any) -> gateway.GatewayState:
+        """Writes the next route and waits until the agent has seen it in Envoy."""
+        route = self.ask(*backends, **fields)
+        return await self.until(
+            lambda state: state.ready and state.sequence == route.sequence,
+            f"sequence {route.sequence} in use",
+        )
+
+    async def state(self) -> gateway.GatewayState | None:
+        """The agent's answer; None where it or Envoy is away."""
+        try:
+            async with self.session.get(f"http://127.0.0.1:{self.agent_port}/state") as answer:
+                text = await answer.text()
+                return gateway.GatewayState.model_validate_json(text) if answer.ok else None
+        except aiohttp.ClientError:
+            return None
+
+    async def until(
+        self, condition: Callable[[gateway.GatewayState], bool], what: str
+    ) -> gateway.GatewayState:
+        """Waits for a state."""
+        found = await eventually(
+            self.state, lambda state: state is not None and condition(state), what
+        )
+        assert found is not None
+        return found
+
+    async def status_of(self, path: str) -> int:
+        """Status of one of the agent's paths; 0 where it does not answer."""
+        try:
+            async with self.session.get(f"http://127.0.0.1:{self.agent_port}{path}") as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+    def post(self, *, stream: bool = False, **headers: str) -> Any:
+        """A chat completion through Envoy, to be used with `async with`."""
+        return self.session.post(
+            f"http://127.0.0.1:{self.port}/v1/chat/completions",
+            json={"stream": stream},
+            headers={key.replace("_", "-"): value for key, value in headers.items()},
+        )
+
+    async def answer(self) -> tuple[int, str]:
+        """Status and serving revision of one plain request; status 0 if none connects."""
+        try:
+            async with self.post() as answer:
+                await answer.read()
+                return answer.status, answer.headers.get("x-speculative-revision", "")
+        except aiohttp.ClientError:
+            return 0, ""
+
+
+def cluster(state: gateway.GatewayState, revision: str) -> gateway.ClusterState:
+    """One revision's part of the state."""
+    return next(each for each in state.clusters if each.hash == revision)
