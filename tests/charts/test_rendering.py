@@ -1,0 +1,184 @@
+"""What helm makes of the chart: RBAC equal to the operator's requests, restricted pods.
+
+Needs helm (the cluster tool builds it), hence the mark `cluster`.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.charts.dry_run import dry_run
+from tests.cluster.envtest import Server, binary_folder
+
+from speculative_operator.cluster import resources
+from speculative_operator.settings import Settings
+
+pytestmark = pytest.mark.cluster
+
+CHART = Path(__file__).parents[2] / "charts" / "speculative-operator"
+RELEASE, NAMESPACE = "speculative-operator", "speculative-system"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("helm") or str(binary_folder() / "helm")
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    return subprocess.run(
+        [program, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def rendered(*settings: str, release: str = RELEASE) -> Objects:
+    """Objects by kind and name; `settings` are `key=value` for `--set`."""
+    extra = [part for setting in settings for part in ("--set", setting)]
+    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, *extra)
+    assert done.returncode == 0, done.stderr
+    bodies = [body for body in yaml.safe_load_all(done.stdout) if body]
+    return {(body["kind"], body["metadata"]["name"]): body for body in bodies}
+
+
+@pytest.fixture(scope="module")
+def objects() -> Objects:
+    return rendered()
+
+
+def granted(rules: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
+    """(group, resource) -> verbs, rules for single names left out."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                if "resourceNames" not in rule:
+                    found.setdefault((group, resource), set()).update(rule["verbs"])
+    return found
+
+
+def needed() -> dict[tuple[str, str], set[str]]:
+    """What the client's requests need: reflectors, server-side apply, pruning, status, events."""
+    found: dict[tuple[str, str], set[str]] = {}
+
+    def need(resource: resources.Resource, *verbs: str, suffix: str = "") -> None:
+        group = resource.api_version.rpartition("/")[0]
+        found.setdefault((group, resource.plural + suffix), set()).update(verbs)
+
+    for resource in resources.WATCHED:
+        need(resource, "get", "list", "watch")
+    for resource in resources.CHILDREN:
+        need(resource, "create", "patch", "delete")
+    need(resources.SPECULATIVE_DEPLOYMENT, "patch", suffix="/status")
+    need(resources.EVENT, "create", "patch")
+    return found
+
+
+def test_the_operator_may_do_what_it_does_and_no_more(objects: Objects) -> None:
+    assert granted(objects["ClusterRole", RELEASE]["rules"]) == needed()
+
+
+def test_only_the_gateways_role_can_be_bound(objects: Objects) -> None:
+    (named,) = [r for r in objects["ClusterRole", RELEASE]["rules"] if "resourceNames" in r]
+    gateway = f"{RELEASE}-gateway"
+    assert (named["resourceNames"], named["verbs"]) == ([gateway], ["bind"])
+    assert gateway == Settings().gateway_cluster_role
+    assert granted(objects["ClusterRole", gateway]["rules"]) == {
+        ("", "configmaps"): {"get", "list", "watch"},
+        ("discovery.k8s.io", "endpointslices"): {"get", "list", "watch"},
+    }
+
+
+def test_the_lease_is_the_only_thing_written_in_its_own_namespace(objects: Objects) -> None:
+    role = objects["Role", f"{RELEASE}-lease"]
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert granted(role["rules"]) == {
+        ("coordination.k8s.io", "leases"): {"get", "create", "update"}
+    }
+
+
+def test_one_namespace_needs_no_cluster_wide_rights() -> None:
+    objects = rendered("watchNamespace=llm")
+    role = objects["Role", RELEASE]
+    assert role["metadata"]["namespace"] == "llm"
+    assert granted(role["rules"]) == needed()
+    assert objects["RoleBinding", RELEASE]["metadata"]["namespace"] == "llm"
+    assert objects["RoleBinding", RELEASE]["roleRef"]["kind"] == "Role"
+    cluster_wide = {name for kind, name in objects if kind.startswith("ClusterRole")}
+    assert cluster_wide == {f"{RELEASE}-gateway"}
+
+
+def container_of(objects: Objects, name: str = RELEASE) -> dict[str, Any]:
+    (container,) = objects["Deployment", name]["spec"]["template"]["spec"]["containers"]
+    return container  # type: ignore[no-any-return]
+
+
+def test_every_variable_is_a_setting_and_is_understood(objects: Objects) -> None:
+    known = {field.name.upper() for field in fields(Settings)}
+    env = container_of(objects)["env"]
+    assert {variable["name"] for variable in env} <= known
+    literal = {variable["name"]: variable["value"] for variable in env if "value" in variable}
+    assert Settings.from_environment(literal) == Settings()
+
+
+def test_values_reach_the_operator() -> None:
+    objects = rendered("settings.leaseSeconds=20", "worker.image=w:1", "gateway.image=g:1")
+    env = container_of(objects)["env"]
+    literal = {variable["name"]: variable["value"] for variable in env if "value" in variable}
+    settings = Settings.from_environment(literal)
+    assert (settings.lease_seconds, settings.worker_image, settings.gateway_image) == (
+        20.0,
+        "w:1",
+        "g:1",
+    )
+
+
+def test_the_pod_is_restricted_and_alone(objects: Objects) -> None:
+    spec = objects["Deployment", RELEASE]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
+    context = container_of(objects)["securityContext"]
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_crd_is_upgraded_with_the_release_and_kept_on_uninstall(objects: Objects) -> None:
+    name = "speculativedeployments.speculative.dev"
+    crd = objects["CustomResourceDefinition", name]
+    assert crd == yaml.safe_load((CHART / "files" / "crd.yaml").read_text("utf-8"))
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    without = rendered("crds.install=false")
+    assert ("CustomResourceDefinition", name) not in without
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "replicas=2",
+        "settings.worker=1",
+        "imagePullPolicy=Sometimes",
+        "operator.image=",
+        "crds.install=x",
+    ],
+)
+def test_wrong_values_are_refused(wrong: str) -> None:
+    done = helm("template", RELEASE, str(CHART), "--set", wrong)
+    assert done.returncode != 0
+    assert "values don't meet the specifications of the schema" in done.stderr
+
+
+def test_a_second_release_name_makes_names_of_its_own() -> None:
+    objects = rendered(release="other")
+    assert ("Deployment", "other-speculative-operator") in objects
+    env = container_of(objects, name="other-speculative-operator")["env"]
+    roles = [v["value"] for v in env if v["name"] == "GATEWAY_CLUSTER_ROLE"]
+    assert ("ClusterRole", roles[0]) in objects
+
+
+def test_a_real_api_server_takes_every_object(objects: Objects, api_server: Server) -> None:
+    """Unknown fields are refused, which a template's typing mistake would be."""
+    for (kind, _), body in objects.items():
+        if kind != "CustomResourceDefinition":  # is there already
+            dry_run(api_server, body)

@@ -1,0 +1,15 @@
+"""Every golden object is taken by a real API server, unknown fields being errors."""
+
+import pytest
+import yaml
+from tests.charts.dry_run import dry_run
+from tests.cluster.envtest import Server
+from tests.golden import cases
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("case", cases.names())
+def test_the_server_takes_every_object(case: str, api_server: Server) -> None:
+    for body in yaml.safe_load_all(cases.rendered(case)):
+        dry_run(api_server, body)
