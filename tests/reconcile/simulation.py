@@ -260,7 +260,8 @@ class Simulation:
                 body.get("spec", {}).pop("clusterIPs", None)
                 name = thing["metadata"]["name"].replace(self.name, "NAME")
                 found[f"{resource.kind}/{name}"] = body
-        text = json.dumps(found, sort_keys=True).replace(self.name, "NAME")
+        uid = (await self.parent())["metadata"]["uid"]
+        text = json.dumps(found, sort_keys=True).replace(self.name, "NAME").replace(uid, "UID")
         picture: JSON = json.loads(text)
         return picture
 

@@ -185,7 +185,8 @@ async def test_crash_around_every_write_ends_in_the_same_state(
     api_server: Server, outside: Client, moment: str
 ) -> None:
     async with CrashingClient(api_server.access, before=never, after=never) as client:
-        undisturbed = await rollout(await a_run(outside, client))
+        calm = await a_run(outside, client)
+        expected = await rollout(calm)
 
     def at_every_second(number: int) -> bool:
         # Before: each write is tried twice, since the first try never leaves the process.
@@ -197,8 +198,10 @@ async def test_crash_around_every_write_ends_in_the_same_state(
         after=(lambda _: True) if moment == "after" else never,
     ) as client:
         run = await a_run(outside, client)
-        assert await rollout(run) == undisturbed
+        assert await rollout(run) == expected
         assert run.crashes > 20
+        # On or standing still, never backwards.
+        assert run.simulation.weights_seen == calm.simulation.weights_seen
 
 
 async def test_deleted_resource_gets_no_write(api_server: Server, outside: Client) -> None:
