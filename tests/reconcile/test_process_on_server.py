@@ -1,0 +1,164 @@
+"""The operator's program as a process: starts, works, survives kill -9, leaves cleanly."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from tests.builders import a_raw_spec
+from tests.cluster.envtest import TOKEN, Server
+
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.resources import (
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    LEASE,
+    SPECULATIVE_DEPLOYMENT,
+    Resource,
+)
+from speculative_operator.errors import ApiError
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE = 60.0
+"""Starting Python with kopf takes seconds on a busy machine."""
+
+
+def a_kubeconfig(server: Server, folder: Path) -> Path:
+    cluster = {"server": server.url, "insecure-skip-tls-verify": True}
+    path = folder / "kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@asynccontextmanager
+async def an_operator(
+    server: Server, folder: Path, *, port: int, identity: str = "one"
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    environment = os.environ | {
+        "KUBECONFIG": str(a_kubeconfig(server, folder)),
+        "HTTP_PORT": str(port),
+        "IDENTITY": identity,
+        "LEASE_SECONDS": "4",
+    }
+    with (folder / f"{identity}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "speculative_operator", env=environment, stderr=log
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def a_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(question: Callable[[], Coroutine[Any, Any, object]]) -> Any:
+    """The first true answer; errors of a server that is not there yet count as no."""
+    loop = asyncio.get_running_loop()
+    limit = loop.time() + PATIENCE
+    while True:
+        try:
+            answer = await question()
+        except (ApiError, aiohttp.ClientError) as error:
+            answer = None
+            why = str(error)
+        else:
+            why = "the answer was no"
+        if answer:
+            return answer
+        assert loop.time() < limit, why
+        await asyncio.sleep(0.1)
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def a_resource(client: Client, name: str) -> None:
+    body = {
+        "apiVersion": SPECULATIVE_DEPLOYMENT.api_version,
+        "kind": SPECULATIVE_DEPLOYMENT.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": a_raw_spec(),
+    }
+    await client.create(SPECULATIVE_DEPLOYMENT, body)
+
+
+async def test_operator_works_survives_kill_and_releases_its_lease(
+    api_server: Server, tmp_path: Path
+) -> None:
+    async with Client(api_server.access) as client:
+
+        async def children(resource: Resource, name: str) -> list[Any]:
+            selector = f"speculative.dev/name={name}"
+            return (await client.list_all(resource, "default", selector=selector))[0]
+
+        port = a_port()
+        await a_resource(client, "first")
+        async with an_operator(api_server, tmp_path, port=port) as process:
+            await until(lambda: children(DEPLOYMENT, "first"))
+            assert len(await children(CONTROLLER_REVISION, "first")) == 1
+            parent = await client.get(SPECULATIVE_DEPLOYMENT, "default", "first")
+            assert "finalizers" not in parent["metadata"]
+            assert "annotations" not in parent["metadata"]
+            assert (await get(port, "/livez"))[0] == 200
+            assert (await get(port, "/readyz"))[0] == 200
+            metrics = (await get(port, "/metrics"))[1]
+            assert "speculative_operator_leading 1.0" in metrics
+            process.kill()
+            await process.wait()
+        await a_resource(client, "second")
+        async with an_operator(api_server, tmp_path, port=port) as process:
+            await until(lambda: children(DEPLOYMENT, "second"))
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 15) == 0
+        lease = await client.get(LEASE, "default", "speculative-operator")
+        assert not lease["spec"].get("holderIdentity")
+        text = (tmp_path / "one.log").read_text()
+        assert "Traceback" not in text, text
+
+
+async def test_second_operator_takes_over_from_a_killed_one(
+    api_server: Server, tmp_path: Path
+) -> None:
+    async with Client(api_server.access) as client:
+
+        async def holder(name: str) -> bool:
+            lease = await client.get(LEASE, "default", "speculative-operator")
+            return bool(lease["spec"].get("holderIdentity") == name)
+
+        ports = a_port(), a_port()
+        async with an_operator(api_server, tmp_path, port=ports[0], identity="a") as first:
+            await until(lambda: holder("a"))
+            async with an_operator(api_server, tmp_path, port=ports[1], identity="b"):
+                await until(lambda: get(ports[1], "/readyz"))
+                assert "leading 0.0" in (await get(ports[1], "/metrics"))[1]
+                first.kill()
+                await until(lambda: holder("b"))
