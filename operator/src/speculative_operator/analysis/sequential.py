@@ -25,6 +25,9 @@ WORSE_BLOCKS: Final = 4
 """Blocks before a mean may be called worse; their variance is estimated from themselves."""
 NOT_WORSE_BLOCKS: Final = 8
 """Blocks before a mean may be called not worse."""
+STEADY_BLOCKS: Final = 60
+"""From here the contrast's own history is a better noise floor than control's changes, which hold
+whatever moves both arms; a kind of prompt that is 1 in 20 has shown itself by then."""
 ERROR_BLOCKS: Final = 2
 """Blocks before errors may be called worse: one burst never decides."""
 BETS: Final = (0.3, 1.0, 3.0, 10.0)
@@ -161,14 +164,22 @@ class MeanEvidence:
         total = sign * sums.z
         if total <= 0 or sums.blocks < least:
             return 0.0
-        per_unit = self.noise / (self.blocks - 1)
-        variance = max(sums.z_squared, per_unit * sums.floor)
         n = sums.blocks
+        variance = max(sums.z_squared, self._floor(sums))
         log = 0.5 * math.log(MIXTURE / (n + MIXTURE)) - n / 2 * math.log1p(
             -(total * total) / ((n + MIXTURE) * variance)
         )
         # Twice the two-sided mixture less one bounds the one-sided mixture from below.
         return max(2 * math.exp(min(log, _HIGHEST_LOG)) - 1, 0.0)
+
+    def _floor(self, sums: _MeanSums) -> float:
+        """Least sum of squares that `sums` is taken to have."""
+        floor = self.noise / (self.blocks - 1) * sums.floor
+        if self.blocks < STEADY_BLOCKS:
+            return floor
+        whole = self.starts[0]
+        spread = (whole.z_squared - whole.z**2 / whole.blocks) / (whole.blocks - 1)
+        return min(floor, max(spread, 0.0) * sums.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every bit."""
@@ -230,10 +241,7 @@ def _capped(gains: list[float]) -> list[float]:
     return [min(gain, BLOCK_GAIN) for gain in gains]
 
 
-_HALF: Final = len(BETS) + len(ODDS)
-
-
-def _half(logs: Sequence[float]) -> float:
+def _halves(logs: Sequence[float]) -> float:
     return 0.5 * _mean_exp(logs[: len(BETS)]) + 0.5 * _mean_exp(logs[len(BETS) :])
 
 
@@ -241,16 +249,18 @@ def _half(logs: Sequence[float]) -> float:
 class ErrorEvidence:
     """Whether failures stay at or below max(2 x control, `limit`), a share of requests.
 
-    Two null hypotheses, each with a betting half (robust) and a count half
-    (quick); a candidate within the limit satisfies one of them, so that the
-    smaller evidence is valid.
+    A betting half (robust) and a count half (quick). In every block a candidate
+    within the limit is within twice control OR within `limit`, not always the
+    same of the two, so the smaller gain is taken block by block. (The smaller of
+    two totals is not enough: a candidate at the limit would be rolled back after
+    an incident that hits both arms: 13 % of simulated hours.)
     """
 
     limit: float
     total: Contrast = NOTHING
     blocks: int = 0
     starts: tuple[tuple[float, ...], ...] = ()
-    """Per start 16 log gains: bets and counts against twice control, then against the limit."""
+    """Per start 8 log gains, for each of `BETS`, then for each of `ODDS`."""
     fewer: tuple[float, ...] = (0.0,) * len(FEWER)
     """Log gains of 'not worse'."""
 
@@ -259,7 +269,7 @@ class ErrorEvidence:
         if block.is_empty:
             return self
         due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
-        starts = (*self.starts, (0.0,) * (2 * _HALF)) if due else self.starts
+        starts = (*self.starts, (0.0,) * (len(BETS) + len(ODDS))) if due else self.starts
         gains = self._gains(block)
         passed = block.candidate_exposure - block.candidate_hits
         fewer = _capped(
@@ -284,16 +294,14 @@ class ErrorEvidence:
         passed = block.candidate_exposure - block.candidate_hits
         absolute = _bets(block.candidate_hits - allowed, allowed)
         absolute += _ratios(block.candidate_hits, passed, self.limit, ODDS)
-        return _capped(relative + absolute)
+        return _capped([min(pair) for pair in zip(relative, absolute, strict=True)])
 
     @property
     def worse(self) -> float:
         """E-value against 'at or below the limit'."""
         if 0 < self.blocks < ERROR_BLOCKS:
             return 0.0
-        relative = _mixed([_half(logs[:_HALF]) for logs in self.starts])
-        absolute = _mixed([_half(logs[_HALF:]) for logs in self.starts])
-        return min(relative, absolute)
+        return _mixed([_halves(logs) for logs in self.starts])
 
     @property
     def not_worse(self) -> float:
