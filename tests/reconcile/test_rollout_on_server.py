@@ -13,7 +13,15 @@ from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_operator.cluster.access import Access
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.reflector import Store
-from speculative_operator.cluster.resources import JSON, WATCHED, Resource
+from speculative_operator.cluster.resources import (
+    BY_KIND,
+    CHILDREN,
+    DEPLOYMENT,
+    JSON,
+    SERVICE_ACCOUNT,
+    WATCHED,
+    Resource,
+)
 from speculative_operator.desired.revision import words_of
 from speculative_operator.errors import NotFound
 from speculative_operator.reconcile import Reconciler
@@ -209,10 +217,76 @@ async def test_deleted_resource_gets_no_write(api_server: Server, outside: Clien
         run = await a_run(outside, client)
         parent = await run.simulation.create()
         await run.until(is_complete)
-        await outside.delete(next(r for r in WATCHED if r.kind == parent["kind"]), parent)
+        await outside.delete(BY_KIND[parent["kind"]], parent)
         writes = client.writes
         await run.simulation.mirror(run.stores)
         assert await run.reconciler.look(run.simulation.key) is None
         assert client.writes == writes
         with pytest.raises(NotFound):
             await run.simulation.parent()
+
+
+async def test_foreign_object_of_our_name_is_a_condition_that_stays_and_goes(
+    api_server: Server, outside: Client
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        simulation = run.simulation
+        name = f"{simulation.name}-gateway"
+        metadata = {"name": name, "namespace": "default"}
+        foreign = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+        foreign = await outside.create(SERVICE_ACCOUNT, foreign)
+        await simulation.create()
+        status = await run.until(lambda s: condition(s, "Available")["status"] == "True")
+        accepted = condition(status, "Accepted")
+        assert (accepted["status"], accepted["reason"]) == ("False", "NameConflict")
+        assert f"ServiceAccount/{name}" in accepted["message"]
+        live = await outside.get(SERVICE_ACCOUNT, "default", name)
+        assert live["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
+        writes = client.writes
+        run.reconciler = run.a_new_process()
+        await run.passes()
+        assert client.writes == writes, "the condition flaps at a restart"
+        await outside.delete(SERVICE_ACCOUNT, foreign)
+        await run.until(lambda s: condition(s, "Accepted")["status"] == "True")
+
+
+async def test_scale_of_a_worker_deployment_by_hand_is_put_back_once(
+    api_server: Server, outside: Client
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        parent = await run.simulation.create()
+        await run.until(is_complete)
+        name = f"{run.simulation.name}-{words_hash(parent)}"
+        writes = client.writes
+        await run.simulation._patch(DEPLOYMENT, name, {"spec": {"replicas": 3}})
+        await run.passes()
+        await run.passes()
+        live = await outside.get(DEPLOYMENT, "default", name)
+        assert live["spec"]["replicas"] == 1
+        assert client.writes == writes + 1
+
+
+async def test_children_of_a_former_resource_are_waited_out(
+    api_server: Server, outside: Client
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        simulation = run.simulation
+        parent = await simulation.create()
+        await run.until(is_complete)
+        await outside.delete(BY_KIND[parent["kind"]], parent)
+        await simulation.create()
+        writes = client.writes
+        await run.passes()
+        assert client.writes == writes
+        for resource in CHILDREN:
+            for thing in await simulation.mine(resource):
+                await outside.delete(resource, thing)
+        await run.until(is_complete)
+
+
+def condition(status: JSON, kind: str) -> JSON:
+    found: JSON = next((c for c in status.get("conditions", ()) if c["type"] == kind), {})
+    return found or {"status": "", "reason": "", "message": ""}

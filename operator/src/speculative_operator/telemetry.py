@@ -57,6 +57,7 @@ class Telemetry:
             for sample in metric.samples
             if sample.name.endswith("_total")
             and sample.labels["verb"] in WRITES
+            and sample.labels["status"].startswith("2")
             and sample.labels["kind"] not in ("Lease", "Event")
         )
 
