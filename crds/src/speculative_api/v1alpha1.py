@@ -299,8 +299,8 @@ class Engine(Model):
     )
     simulation: Simulation | None = Field(
         default=None,
-        description="Replaces vLLM by a simulated engine, for rehearsing rollouts; such pods ask for "
-        "no GPU.",
+        description="Replaces vLLM by a simulated engine, for rehearsing rollouts; such pods ask "
+        "for no GPU.",
     )
 
 
