@@ -1,20 +1,23 @@
-"""Fixtures: a running gateway, and fake workers for it."""
+"""Fixtures: running gateways, and fake workers for them.
+
+Async tests of this folder share one event loop per module, so that a module
+can share one gateway: starting three processes is what takes the time.
+"""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from tests.gateway.backends import Backend, running
-from tests.gateway.harness import Gateway
+from tests.gateway.harness import Gateway, eventually
 
 
-@pytest.fixture
-async def proxy(tmp_path: Path) -> AsyncIterator[Gateway]:
-    """Supervisor, Envoy and agent on loopback, without a route yet."""
-    timeout = aiohttp.ClientTimeout(total=30)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        gateway = Gateway(tmp_path, session)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """One gateway for a whole module; use it through `proxy`."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+        gateway = Gateway(tmp_path_factory.mktemp("gateway"), session)
         try:
             await gateway.start()
             yield gateway
@@ -22,14 +25,36 @@ async def proxy(tmp_path: Path) -> AsyncIterator[Gateway]:
             await gateway.stop()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def proxy(shared: Gateway) -> Gateway:
+    """The module's gateway with an empty route; counters of revisions start at 0."""
+    shared.endpoints()
+    await shared.route()
+    await shared.until(lambda state: not state.clusters, "clusters of the last test gone")
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """A gateway of the test's own, which it may break; Envoy answers, no route was seen."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+        gateway = Gateway(tmp_path_factory.mktemp("gateway"), session)
+        try:
+            await gateway.start()
+            await eventually(gateway.answer, lambda seen: seen[0] == 503, "Envoy answers")
+            yield gateway
+        finally:
+            await gateway.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def stable() -> AsyncIterator[Backend]:
     """A fake worker of stable."""
     async with running("stable") as backend:
         yield backend
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def canary() -> AsyncIterator[Backend]:
     """A fake worker of the canary."""
     async with running("canary") as backend:

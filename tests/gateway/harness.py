@@ -16,7 +16,7 @@ from tests.gateway.backends import Backend, free_port
 
 from speculative_api import gateway
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 STABLE, CANARY, NATIVE = "a" * 10, "b" * 10, "c" * 10
 T = TypeVar("T")
 
@@ -46,7 +46,8 @@ class Gateway:
     port: int = field(default_factory=free_port)
     admin_port: int = field(default_factory=free_port)
     agent_port: int = field(default_factory=free_port)
-    drain_seconds: int = 30
+    drain_seconds: int = 13
+    """The whole grace; the supervisor leaves 10 seconds of it to Envoy."""
     supervisor: asyncio.subprocess.Process | None = None
     agent: asyncio.subprocess.Process | None = None
     sequence: int = 0

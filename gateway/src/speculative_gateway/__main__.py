@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from . import agent, supervisor
 from .settings import Settings
 
 
@@ -30,8 +29,13 @@ def main() -> int:
         settings = Settings.from_environment(os.environ)
     except ValueError as error:
         parser.error(str(error))
+    # Imported late: Envoy need not wait for what only the agent uses.
     if arguments.command == "supervise":
+        from . import supervisor
+
         return supervisor.main(settings)
+    from . import agent
+
     return agent.main(settings, arguments.from_directory)
 
 

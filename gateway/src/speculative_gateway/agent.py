@@ -62,7 +62,10 @@ class Agent:
         """The life of Envoy in which the route was read back."""
         self._verified_at = 0.0
         self._retry_at = 0.0
-        self._error = ""
+        self._refusal = ""
+        """Why the newest observation is not used as it is."""
+        self._mismatch = ""
+        """What Envoy did not take, until it takes the next."""
         self._stopping = False
         self._turned_at = time.monotonic()
         self._sampling = asyncio.Lock()
@@ -115,7 +118,7 @@ class Agent:
         except Superseded:
             return life
         except ReadbackMismatch as mismatch:
-            self._report(str(mismatch))
+            self._mismatch = str(mismatch)
             self._retry_at = time.monotonic() + RETRY_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
@@ -136,6 +139,7 @@ class Agent:
             return
         await self._applier.apply(wanted, superseded=lambda: self._observation is not observation)
         self._verified_at = now
+        self._mismatch = ""
         if route is None:
             return
         self._used_since = life
@@ -161,19 +165,19 @@ class Agent:
                 except RouteRefused as refusal:
                     problem = str(refusal)
             if route is None:
-                self._report(problem)
+                self._refuse(problem)
                 return None, self._applier.on_disk()
             wanted = rendered(route, endpoints, folder=self._settings.xds)
         except RouteRefused as refusal:
-            self._report(str(refusal))
+            self._refuse(str(refusal))
             return self._last, self._applier.on_disk()
-        self._report(problem)
+        self._refuse(problem)
         return route, wanted
 
-    def _report(self, problem: str) -> None:
-        if problem and problem != self._error:
+    def _refuse(self, problem: str) -> None:
+        if problem and problem != self._refusal:
             _log.error("%s", problem)
-        self._error = problem
+        self._refusal = problem
 
     def _adopted(self) -> gateway.Route | None:
         """The route that an earlier agent of this pod applied."""
@@ -223,7 +227,7 @@ class Agent:
             sequence=last.sequence if last else -1,
             ready=seen and not self._stopping,
             clusters=sample.clusters(),
-            error=self._error,
+            error=self._refusal or self._mismatch,
         )
 
 

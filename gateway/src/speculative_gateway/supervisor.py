@@ -77,6 +77,8 @@ class Supervisor:
             *("--drain-time-s", str(max(1, settings.drain_seconds - STOP_MARGIN_SECONDS))),
             *("--drain-strategy", "immediate"),
             *("--log-level", "warning"),
+            # The default keeps access log lines back for ten seconds.
+            *("--file-flush-interval-msec", "1000"),
             "--disable-hot-restart",
             "--reject-unknown-dynamic-fields",
         ]

@@ -1,0 +1,81 @@
+"""Pure: which route may follow which."""
+
+import pytest
+
+from speculative_api import gateway
+from speculative_gateway.acceptance import accepted
+from speculative_gateway.errors import RouteRefused
+from speculative_gateway.render import Endpoint, Endpoints
+
+A, B = "a" * 10, "b" * 10
+READY = (Endpoint("10.0.0.1"),)
+BOTH: Endpoints = {A: READY, B: READY}
+
+
+def a_route(stable: int = 100, canary: int = 0, *, uid: str = "u", sequence: int = 5) -> str:
+    """A route with two backends."""
+    return gateway.Route(
+        owner_uid=uid,
+        sequence=sequence,
+        model="m",
+        default=A,
+        backends=(
+            gateway.Backend(hash=A, service=A, weight=stable),
+            gateway.Backend(hash=B, service=B, weight=canary),
+        ),
+    ).model_dump_json(by_alias=True)
+
+
+LAST = gateway.Route.model_validate_json(a_route())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        a_route(50, 50, sequence=6),
+        a_route(50, 50, sequence=5),
+        a_route(50, 50, sequence=1, uid="made again"),
+        a_route()[:-1] + ', "fromTheFuture": {"x": 1}}',
+    ],
+    ids=["next", "same sequence", "another owner", "unknown field"],
+)
+def test_accepted(text: str) -> None:
+    assert accepted(text, BOTH, last=LAST) == gateway.Route.model_validate_json(text)
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (a_route(sequence=4), "sequence 4 is older than 5"),
+        (a_route().replace('"weight":100', '"weight":90'), "weights sum to 90, need 100"),
+        (a_route().replace('"schemaVersion":1', '"schemaVersion":2'), "schemaVersion"),
+        (a_route().replace(f'"default":"{A}"', '"default":"cccccccccc"'), "default"),
+        ("[]", "route: Input should be an object"),
+    ],
+    ids=["older", "sum", "schema version", "default", "not an object"],
+)
+def test_refused(text: str, reason: str) -> None:
+    with pytest.raises(RouteRefused, match=reason):
+        accepted(text, BOTH, last=LAST)
+
+
+@pytest.mark.parametrize(
+    "stable, canary, ready, good",
+    [
+        (50, 50, {A: READY}, False),
+        (50, 50, {A: READY, B: ()}, False),
+        (100, 0, {A: READY}, True),
+        (50, 50, {}, True),
+        (50, 50, {B: READY}, True),
+    ],
+    ids=["unknown canary", "empty canary", "weight 0", "nothing serves", "stable is gone"],
+)
+def test_a_weight_is_not_raised_for_a_dead_end_while_another_serves(
+    stable: int, canary: int, ready: Endpoints, good: bool
+) -> None:
+    text = a_route(stable, canary, sequence=6)
+    if good:
+        assert accepted(text, ready, last=LAST).backends[1].weight == canary
+    else:
+        with pytest.raises(RouteRefused, match=f"weight {canary} for {B}"):
+            accepted(text, ready, last=LAST)

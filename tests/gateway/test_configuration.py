@@ -1,0 +1,180 @@
+"""Pure: golden files of the rendering, and properties of the way between two configurations."""
+
+import json
+from pathlib import Path, PurePosixPath
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speculative_api import gateway
+from speculative_gateway.bootstrap import bootstrap, listener
+from speculative_gateway.configuration import (
+    Configuration,
+    content_digest,
+    files,
+    from_files,
+    named_clusters,
+    plan,
+    shares,
+)
+from speculative_gateway.errors import RouteRefused
+from speculative_gateway.render import Endpoint, empty, rendered
+from speculative_gateway.settings import Settings
+
+FOLDER = PurePosixPath("/run/gateway/xds")
+GOLDEN = Path(__file__).parent / "golden"
+ENDPOINTS = {
+    "chat-a": (Endpoint("10.0.0.2"), Endpoint("10.0.0.1")),
+    "chat-c": (Endpoint("fd00::3"),),
+}
+ROUTES = {
+    "empty": gateway.Route(owner_uid="u", sequence=1, model="m"),
+    "canary-and-native": gateway.Route(
+        owner_uid="u",
+        sequence=7,
+        model="m",
+        default="a" * 10,
+        backends=(
+            gateway.Backend(hash="a" * 10, service="chat-a", weight=95),
+            gateway.Backend(hash="b" * 10, service="chat-b", weight=5),
+        ),
+        native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
+        timeouts=gateway.Timeouts(request_seconds=0, idle_seconds=120),
+    ),
+}
+
+
+def _golden(name: str, content: object) -> None:
+    """Compares with the golden file; writes it where there is none yet."""
+    path = GOLDEN / f"{name}.yaml"
+    text = yaml.safe_dump(content, sort_keys=False, width=100)
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        pytest.fail(f"{path} was not there; it is now: review and commit it")
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_rendered_files_are_golden(name: str) -> None:
+    texts = files(rendered(ROUTES[name], ENDPOINTS, folder=FOLDER))
+    _golden(name, {file: json.loads(text) for file, text in texts.items()})
+
+
+def test_static_files_are_golden() -> None:
+    _golden("static", {"bootstrap": bootstrap(Settings()), "listener": listener(Settings())})
+
+
+def test_files_are_read_back_as_written() -> None:
+    configuration = rendered(ROUTES["canary-and-native"], ENDPOINTS, folder=FOLDER)
+    assert from_files(files(configuration)) == configuration
+
+
+def test_a_changed_timeout_changes_the_digest_of_the_routes() -> None:
+    one = ROUTES["canary-and-native"]
+    other = one.model_copy(update={"timeouts": gateway.Timeouts(idle_seconds=121)})
+    digests = {
+        content_digest(rendered(each, ENDPOINTS, folder=FOLDER).routes["virtual_hosts"][0])
+        for each in (one, other)
+    }
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    "endpoint, reason",
+    [
+        (Endpoint("worker.example"), "not an IP address"),
+        (Endpoint("10.0.0.1", port=0), "port 0 is out of range"),
+        (Endpoint("10.0.0.1", health_port=70000), "port 70000 is out of range"),
+    ],
+    ids=["host name", "port 0", "port too high"],
+)
+def test_unusable_endpoints_are_refused(endpoint: Endpoint, reason: str) -> None:
+    with pytest.raises(RouteRefused, match=reason):
+        rendered(ROUTES["canary-and-native"], {"chat-a": (endpoint,)}, folder=FOLDER)
+
+
+def test_native_that_is_a_backend_too_is_refused() -> None:
+    route = ROUTES["canary-and-native"].model_copy(
+        update={"native": gateway.Backend(hash="a" * 10, service="chat-a", weight=0)}
+    )
+    with pytest.raises(RouteRefused, match="among the backends too"):
+        rendered(route, ENDPOINTS, folder=FOLDER)
+
+
+UNHURRIED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+"""Time says nothing on a shared machine."""
+REVISIONS = ["a" * 10, "b" * 10, "c" * 10, "d" * 10]
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Configuration:
+    """Any route with up to three backends, native or not, with endpoints or not."""
+    names = draw(st.permutations(REVISIONS))
+    count = draw(st.integers(0, 3))
+    cuts = sorted(draw(st.lists(st.integers(0, 100), min_size=2, max_size=2)))
+    if count == 1:
+        weights = [100]
+    elif count == 2:
+        weights = [cuts[0], 100 - cuts[0]]
+    else:
+        weights = [cuts[0], cuts[1] - cuts[0], 100 - cuts[1]]
+    backends = tuple(
+        gateway.Backend(hash=name, service=name, weight=weight)
+        for name, weight in zip(names[:count], weights, strict=False)
+    )
+    route = gateway.Route(
+        owner_uid="u",
+        sequence=1,
+        model="m",
+        default=draw(st.sampled_from(names[:count])) if count else None,
+        backends=backends,
+        native=gateway.Backend(hash=names[3], service=names[3], weight=0)
+        if draw(st.booleans())
+        else None,
+    )
+    hosts = draw(st.sets(st.sampled_from(REVISIONS)))
+    return rendered(route, {name: (Endpoint("10.0.0.1"),) for name in hosts}, folder=FOLDER)
+
+
+@UNHURRIED
+@given(configurations(), configurations())
+def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Configuration) -> None:
+    steps = plan(current, wanted)
+    assert (steps[-1] if steps else current) == wanted
+    previous = current
+    for step in steps:
+        kinds = ("assignments", "clusters", "routes", "weights")
+        assert sum(getattr(step, kind) != getattr(previous, kind) for kind in kinds) == 1
+        assert named_clusters(step.routes).keys() <= step.clusters.keys() <= step.assignments.keys()
+        used = shares(step.routes, step.weights)
+        assert not used or sum(used.values()) > 0
+        previous = step
+
+
+@UNHURRIED
+@given(configurations())
+def test_an_unchanged_configuration_has_no_step(configuration: Configuration) -> None:
+    assert plan(configuration, configuration) == []
+
+
+def test_a_weight_alone_is_one_step_and_only_the_runtime() -> None:
+    route = ROUTES["canary-and-native"]
+    shifted = route.model_copy(
+        update={
+            "backends": (
+                route.backends[0].model_copy(update={"weight": 50}),
+                route.backends[1].model_copy(update={"weight": 50}),
+            )
+        }
+    )
+    before, after = (rendered(each, ENDPOINTS, folder=FOLDER) for each in (route, shifted))
+    assert plan(before, after) == [after]
+    changed = [name for name, text in files(after).items() if files(before)[name] != text]
+    assert changed == ["rtds.json"]
+
+
+def test_the_empty_configuration_names_no_cluster() -> None:
+    assert named_clusters(empty().routes) == {}

@@ -1,0 +1,174 @@
+"""The Kubernetes source against a small API server of our own: lists, watches, losses."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from speculative_gateway import kubernetes
+from speculative_gateway.kubernetes import Cluster, FromKubernetes, endpoints_of
+from speculative_gateway.render import Endpoint
+from speculative_gateway.settings import Settings
+from speculative_gateway.source import Observation
+
+MAPS = "/api/v1/namespaces/llm/configmaps"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/llm/endpointslices"
+
+
+class Api:
+    """Lists what `items` holds; a watch sends what is put into its queue."""
+
+    def __init__(self) -> None:
+        self.base = ""
+        self.items: dict[str, list[dict[str, Any]]] = {MAPS: [], SLICES: []}
+        self.queries: list[tuple[str, dict[str, str], str]] = []
+        self.watches: dict[str, asyncio.Queue[dict[str, Any] | None]] = {}
+        self.watching = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """One list or one watch; None in the queue ends the watch."""
+        query = dict(request.query)
+        self.queries.append((request.path, query, request.headers.get("authorization", "")))
+        if "watch" not in query:
+            return web.json_response(
+                {"metadata": {"resourceVersion": "1"}, "items": self.items[request.path]}
+            )
+        response = web.StreamResponse()
+        await response.prepare(request)
+        queue = self.watches[request.path] = asyncio.Queue()
+        if len(self.watches) == len(self.items):
+            self.watching.set()
+        while (event := await queue.get()) is not None:
+            await response.write(json.dumps(event).encode() + b"\n")
+        return response
+
+
+@asynccontextmanager
+async def an_api() -> AsyncIterator[Api]:
+    """A running one."""
+    api = Api()
+    application = web.Application()
+    application.router.add_get("/{path:.*}", api.answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    api.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield api
+    finally:
+        for queue in api.watches.values():
+            queue.put_nowait(None)
+        await runner.cleanup()
+
+
+async def observations(api: Api, tmp_path: Path) -> AsyncIterator[Observation]:
+    """What the source reports, one after the other."""
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    settings = Settings(namespace="llm", route_config_map="chat-route", name="chat")
+    source = FromKubernetes(settings, Cluster(api.base, token_file=token))
+    queue: asyncio.Queue[Observation] = asyncio.Queue()
+    task = asyncio.create_task(source.watch(queue.put_nowait))
+    try:
+        while True:
+            yield await asyncio.wait_for(queue.get(), 10)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def a_map(route: str) -> dict[str, Any]:
+    """The route's ConfigMap."""
+    return {"metadata": {"name": "chat-route"}, "data": {"route.json": route}}
+
+
+def a_slice(name: str, *addresses: str, **conditions: bool) -> dict[str, Any]:
+    """An EndpointSlice of Service chat-a."""
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "chat-a"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [each], "conditions": conditions} for each in addresses],
+    }
+
+
+async def test_only_what_belongs_to_the_resource_is_asked_for(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        api.items[MAPS] = [a_map("{}")]
+        assert await anext(seen) == Observation(route="{}", endpoints={})
+        await asyncio.wait_for(api.watching.wait(), 10)
+        asked = {
+            (path, query.get("fieldSelector", query.get("labelSelector")))
+            for path, query, _ in api.queries
+        }
+        assert asked == {
+            (MAPS, "metadata.name=chat-route"),
+            (SLICES, "speculative.dev/name=chat"),
+        }
+        assert {authorization for _, _, authorization in api.queries} == {"Bearer one"}
+
+
+async def test_changes_are_followed(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        assert (await anext(seen)).route is None
+        await asyncio.wait_for(api.watching.wait(), 10)
+        api.watches[MAPS].put_nowait({"type": "ADDED", "object": a_map("1")})
+        assert (await anext(seen)).route == "1"
+        added = {"type": "ADDED", "object": a_slice("s", "10.0.0.1")}
+        api.watches[SLICES].put_nowait(added)
+        assert (await anext(seen)).endpoints == {"chat-a": (Endpoint("10.0.0.1"),)}
+        api.watches[SLICES].put_nowait({"type": "DELETED", "object": a_slice("s")})
+        assert (await anext(seen)).endpoints == {}
+
+
+async def test_a_list_replaces_what_vanished_while_the_watch_was_away(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        api.items[SLICES] = [a_slice("gone", "10.0.0.1"), a_slice("stays", "10.0.0.2")]
+        assert len((await anext(seen)).endpoints["chat-a"]) == 2
+        await asyncio.wait_for(api.watching.wait(), 10)
+        api.items[SLICES] = [a_slice("stays", "10.0.0.2")]
+        api.watches[SLICES].put_nowait(None)
+        assert (await anext(seen)).endpoints == {"chat-a": (Endpoint("10.0.0.2"),)}
+
+
+async def test_an_expired_watch_lists_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes, "BACKOFF_SECONDS", (0.0,))
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        await anext(seen)
+        await asyncio.wait_for(api.watching.wait(), 10)
+        (tmp_path / "token").write_text("two\n")
+        api.items[MAPS] = [a_map("2")]
+        expired = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
+        api.watches[MAPS].put_nowait(expired)
+        assert (await anext(seen)).route == "2"
+        assert api.queries[-1][2] == "Bearer two"
+
+
+@pytest.mark.parametrize(
+    "conditions, ready",
+    [
+        ({}, True),
+        ({"ready": True}, True),
+        ({"ready": False}, False),
+        ({"ready": True, "terminating": True}, False),
+    ],
+    ids=["nothing said", "ready", "not ready", "terminating"],
+)
+def test_only_ready_and_not_terminating_endpoints_count(
+    conditions: dict[str, bool], ready: bool
+) -> None:
+    found = endpoints_of([a_slice("s", "10.0.0.1", **conditions)])
+    assert found == {"chat-a": (Endpoint("10.0.0.1"),) if ready else ()}
+
+
+def test_slices_of_one_service_are_joined_and_host_names_left_out() -> None:
+    names = {**a_slice("names", "worker.example"), "addressType": "FQDN"}
+    joined = endpoints_of([a_slice("a", "10.0.0.2"), a_slice("b", "10.0.0.1", "10.0.0.2"), names])
+    assert joined == {"chat-a": (Endpoint("10.0.0.1"), Endpoint("10.0.0.2"))}
