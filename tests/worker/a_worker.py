@@ -15,6 +15,9 @@ from typing import Any
 
 import aiohttp
 
+from speculative_api.worker import WorkerConfig
+from speculative_worker.settings import Settings
+
 PATIENCE_SECONDS = 30
 SHORT_FOLLOW = """
 import asyncio, dataclasses, sys
@@ -110,6 +113,25 @@ def words(simulation: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
         "warmup": {"requests": 3, "promptTokens": 8, "outputTokens": 4},
         "simulation": {"loadMilliseconds": 10, "tokensPerSecond": 2000} | simulation,
     } | changes
+
+
+def a_config(simulation: dict[str, Any] | None = None, **changes: Any) -> WorkerConfig:
+    """The same, parsed."""
+    return WorkerConfig.model_validate(words(simulation or {}, changes))
+
+
+def some_settings(
+    folder: Path, *, simulation: dict[str, Any] | None = None, **changes: Any
+) -> Settings:
+    """Settings for a worker inside the test's own process."""
+    engine_port, worker_port = free_ports(2)
+    return Settings(
+        config=a_config(simulation, **changes),
+        engine_port=engine_port,
+        worker_port=worker_port,
+        host="127.0.0.1",
+        termination_path=str(folder / "termination-log"),
+    )
 
 
 @contextlib.asynccontextmanager

@@ -1,12 +1,19 @@
 """The worker as a process, over a simulated engine: ready, digest, drain, failures."""
 
+import asyncio
+import dataclasses
 import json
 import os
 import signal
+from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.worker.a_worker import SHORT_FOLLOW, a_worker
+from tests.worker.a_worker import SHORT_FOLLOW, a_worker, some_settings
+
+from speculative_api.worker import CONFIG_VARIABLE
+from speculative_worker.settings import Settings
+from speculative_worker.supervisor import run
 
 
 async def events(answer: aiohttp.ClientResponse) -> list[dict]:
@@ -46,14 +53,6 @@ async def test_a_stream_and_its_counters(tmp_path):
         async with worker.session.get(worker.worker_url + "/metrics") as metrics:
             exposed = await metrics.text()
         assert f"speculative_worker_generated_tokens_total {after['generatedTokens']}" in exposed
-
-
-async def test_without_speculation_draft_counters_are_absent(tmp_path):
-    async with a_worker(tmp_path, speculation={"method": "None"}) as worker:
-        await worker.until("/readyz", 200)
-        digest = await worker.digest()
-        assert digest["generatedTokens"] == 12
-        assert (digest["drafts"], digest["draftTokens"], digest["acceptedTokens"]) == (None,) * 3
 
 
 async def test_counters_of_the_warm_up_are_not_shown_before_serving(tmp_path):
@@ -106,29 +105,45 @@ async def test_sigterm_before_ready_ends_at_once(tmp_path):
         assert await worker.exit_code() == 0
 
 
-@pytest.mark.parametrize(
-    "crash_text, reason, retryable",
-    [
-        (
-            "ValueError: Target and draft model should have the same vocabulary size.",
-            "VocabularyMismatch",
-            False,
-        ),
-        (
-            "usage: x [-h]\nerror: unrecognized arguments: --x",
-            "InvalidArguments",
-            False,
-        ),
-        ("torch.OutOfMemoryError: CUDA out of memory.", "GpuMemory", False),
-        ("nobody knows this", "EngineCrashed", True),
-    ],
-)
-async def test_a_crash_at_start_is_classified(tmp_path, crash_text, reason, retryable):
-    async with a_worker(tmp_path, simulation={"crashText": crash_text}) as worker:
-        assert await worker.exit_code() == 1
-        found = worker.termination()
-        assert (found["reason"], found["retryable"]) == (reason, retryable)
-        assert crash_text in found["detail"]
+async def failure_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """Runs a worker inside the test; its last words."""
+    # The engine inherits the environment of its worker: here, of the test.
+    monkeypatch.setenv(CONFIG_VARIABLE, settings.config.model_dump_json(by_alias=True))
+    monkeypatch.setenv("ENGINE_PORT", str(settings.engine_port))
+    monkeypatch.setenv("LISTEN_HOST", "127.0.0.1")
+    assert await asyncio.wait_for(run(settings), 30) == 1
+    return written(settings)
+
+
+def written(settings: Settings) -> dict:
+    """The termination message of a worker that ran inside the test."""
+    return json.loads(Path(settings.termination_path).read_text())
+
+
+async def test_a_crash_at_start_is_classified(tmp_path, monkeypatch):
+    crash_text = "ValueError: Target and draft model should have the same vocabulary size."
+    settings = some_settings(tmp_path, simulation={"crashText": crash_text})
+    found = await failure_of(settings, monkeypatch)
+    assert (found["reason"], found["retryable"]) == ("VocabularyMismatch", False)
+    assert crash_text in found["detail"]
+
+
+async def test_start_up_has_a_deadline(tmp_path, monkeypatch):
+    settings = some_settings(
+        tmp_path, startupDeadlineSeconds=1, simulation={"loadMilliseconds": 600_000}
+    )
+    found = await failure_of(settings, monkeypatch)
+    assert (found["reason"], found["retryable"]) == ("StartupTimeout", False)
+    assert "phase Loading" in found["detail"]
+
+
+async def test_a_missing_model_fails_before_any_engine_starts(tmp_path, monkeypatch, capfd):
+    settings = some_settings(tmp_path)
+    real = settings.config.model_copy(update={"simulation": None, "model": "file:///nowhere/model"})
+    found = await failure_of(dataclasses.replace(settings, config=real), monkeypatch)
+    assert (found["reason"], found["retryable"]) == ("ModelNotFound", False)
+    assert "/nowhere/model" in found["detail"]
+    assert "engine-started" not in capfd.readouterr().err
 
 
 async def test_a_killed_engine_fails_the_worker(tmp_path):
@@ -140,26 +155,6 @@ async def test_a_killed_engine_fails_the_worker(tmp_path):
         found = worker.termination()
         assert (found["reason"], found["retryable"]) == ("EngineCrashed", True)
         assert "signal 9" in found["detail"]
-
-
-async def test_start_up_has_a_deadline(tmp_path):
-    async with a_worker(
-        tmp_path, startupDeadlineSeconds=1, simulation={"loadMilliseconds": 600_000}
-    ) as worker:
-        assert await worker.exit_code() == 1
-        found = worker.termination()
-        assert (found["reason"], found["retryable"]) == ("StartupTimeout", False)
-        assert "phase Loading" in found["detail"]
-
-
-async def test_a_warm_up_that_never_succeeds_ends_at_the_deadline(tmp_path):
-    async with a_worker(
-        tmp_path, startupDeadlineSeconds=3, simulation={"errorPercent": 100}
-    ) as worker:
-        assert await worker.exit_code() == 1
-        found = worker.termination()
-        assert found["reason"] == "StartupTimeout"
-        assert "phase Warming" in found["detail"]
 
 
 async def test_a_stalled_engine_is_not_ready_then_not_live_and_says_so_at_its_end(tmp_path):
@@ -178,32 +173,9 @@ async def test_a_stalled_engine_is_not_ready_then_not_live_and_says_so_at_its_en
         answer.close()
 
 
-async def test_a_missing_model_fails_before_any_engine_starts(tmp_path):
-    async with a_worker(tmp_path, model="file:///nowhere/model", **{"simulation": None}) as worker:
-        assert await worker.exit_code() == 1
-        found = worker.termination()
-        assert (found["reason"], found["retryable"]) == ("ModelNotFound", False)
-        assert "/nowhere/model" in found["detail"]
-        assert "engine-started" not in (tmp_path / "output").read_text()
-
-
 async def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
     async with a_worker(tmp_path, maxNumSeqs="many") as worker:
         assert await worker.exit_code() == 2
         found = worker.termination()
         assert (found["reason"], found["retryable"]) == ("InvalidArguments", False)
         assert "maxNumSeqs" in found["detail"]
-
-
-async def test_requests_that_a_real_engine_refuses(tmp_path):
-    async with a_worker(tmp_path, maxModelLen=64) as worker:
-        await worker.until("/readyz", 200)
-        url = worker.engine_url + "/v1/completions"
-        for body, status in (
-            ({"model": "other", "prompt": "a"}, 404),
-            ({"model": "chat", "prompt": "a", "max_tokens": 64}, 400),
-            ({"model": "chat"}, 400),
-            ({"model": "chat", "prompt": "a", "max_tokens": 63}, 200),
-        ):
-            async with worker.session.post(url, json=body) as answer:
-                assert answer.status == status

@@ -1,32 +1,33 @@
 """Lets a stopping worker's streams end by themselves.
 
-In order: not ready at once; go on accepting while endpoints follow; then wait
-until the engine has neither running nor waiting requests, or the drain time
-is over. The caller ends the engine.
+The caller has made the worker not ready. In order: go on accepting while
+endpoints follow; then wait until the engine has neither running nor waiting
+requests, or the drain time is over. The caller ends the engine.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.log import log
 
-_LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.5
 _IDLE_LOOKS: Final = 2
 """Idle twice in a row: a request can be between the HTTP server and the engine's queue."""
 
 
 async def drain(
-    client: EngineClient,
+    open_requests: Callable[[], Awaitable[int | None]],
     *,
     follow_seconds: float,
     drain_seconds: float,
     is_hopeless: Callable[[], bool],
+    look_seconds: float = LOOK_SECONDS,
 ) -> bool:
     """Waits for the engine to be idle; true when it was.
 
+    `open_requests` is None while the engine does not say, which is not idle.
     `is_hopeless` ends the wait early: a stalled engine finishes nothing.
     """
     await asyncio.sleep(follow_seconds)
@@ -34,18 +35,10 @@ async def drain(
     deadline = time.monotonic() + drain_seconds
     idle_looks = 0
     while not is_hopeless():
-        idle_looks = idle_looks + 1 if await _is_idle(client) else 0
+        idle_looks = idle_looks + 1 if await open_requests() == 0 else 0
         if idle_looks >= _IDLE_LOOKS:
             return True
         if time.monotonic() >= deadline:
             return False
-        await asyncio.sleep(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+        await asyncio.sleep(look_seconds)
     return False
-
-
-async def _is_idle(client: EngineClient) -> bool:
-    try:
-        reading = await client.fresh_sample()
-    except EngineSilent:
-        return False
-    return (reading.running or 0) + (reading.waiting or 0) == 0 and reading.running is not None

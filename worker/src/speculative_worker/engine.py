@@ -26,8 +26,15 @@ class EngineEnded(Exception):
 class Engine:
     """One engine process, from its start to its end."""
 
-    def __init__(self, process: asyncio.subprocess.Process, *, started_at: float) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        *,
+        output: asyncio.StreamReader,
+        started_at: float,
+    ) -> None:
         self._process = process
+        self._output = output
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._pump = asyncio.create_task(self._forward())
         self._exit = asyncio.create_task(self._wait())
@@ -100,10 +107,7 @@ class Engine:
         return code
 
     async def _forward(self) -> None:
-        stream = self._process.stdout
-        if stream is None:
-            return
-        while line := await _next_line(stream):
+        while line := await _next_line(self._output):
             text = line.decode(errors="replace").rstrip("\n")
             self._tail.append(text)
             sys.stdout.write(text + "\n")
@@ -115,16 +119,30 @@ async def start(command: Sequence[str], *, environment: Mapping[str, str], now: 
 
     Raises `OSError` when the program cannot be run.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=dict(environment),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-        limit=_LINE_BYTES,
+    # A pipe of our own: asyncio's `wait` would wait for the end of a pipe it made, and a helper
+    # that outlives the engine holds it open.
+    read_end, write_end = os.pipe()
+    try:
+        output = await _reader(read_end)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    finally:
+        os.close(write_end)
+    return Engine(process, output=output, started_at=now)
+
+
+async def _reader(read_end: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=_LINE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
     )
-    return Engine(process, started_at=now)
+    return reader
 
 
 async def _next_line(stream: asyncio.StreamReader) -> bytes:
