@@ -55,7 +55,7 @@ async def an_operator(
         "KUBECONFIG": str(a_kubeconfig(server, folder)),
         "HTTP_PORT": str(port),
         "IDENTITY": identity,
-        "LEASE_SECONDS": "4",
+        "LEASE_SECONDS": "10",
     }
     with (folder / f"{identity}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

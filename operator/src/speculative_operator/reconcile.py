@@ -134,7 +134,8 @@ class Reconciler:
             await self._save_evidence(snapshot, memory, at_once=True)
             parent = await self._write_status(parent, decision, memory)
             for event in decision.events:
-                log.info("object=%s/%s reason=%s", snapshot.namespace, snapshot.name, event.reason)
+                place = (snapshot.namespace, snapshot.name)
+                log.info("object=%s/%s event=%s why=%r", *place, event.reason, event.message)
                 await emit(self._client, parent, event, now=snapshot.now)
             snapshot = replace(snapshot, status=decision.status)
         else:

@@ -45,6 +45,8 @@ class Lease:
         self._on_lost = on_lost
         self._period = duration / 5
         self._deadline = duration * 2 / 3
+        self._patience = self._deadline / 2
+        """Longest single request: a second one still fits, on another connection."""
         self._seen: JSON | None = None
         self._seen_at = 0.0
         self._renewed_at = 0.0
@@ -80,7 +82,7 @@ class Lease:
         self.held = False
         body = self._body(self._seen, holder="")
         try:
-            await self._client.replace(LEASE, body, timeout_seconds=self._period)
+            await self._client.replace(LEASE, body, timeout_seconds=self._patience)
         except ApiError as error:
             # The successor waits for the expiry instead.
             log.warning("event=lease-not-released why=%r", str(error))
@@ -101,7 +103,7 @@ class Lease:
         return taken
 
     async def _take(self) -> bool:
-        seconds = self._period
+        seconds = self._patience
         try:
             live = await self._client.get(
                 LEASE, self._namespace, self._name, timeout_seconds=seconds
