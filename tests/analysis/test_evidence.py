@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_operator.analysis.sequential import (
@@ -21,6 +21,8 @@ from speculative_operator.analysis.sequential import (
     ErrorEvidence,
     MeanEvidence,
 )
+
+FEW = settings(max_examples=40, deadline=None)
 
 count = st.integers(0, 10**6)
 exposure = st.integers(1, 10**6)
@@ -80,6 +82,7 @@ def test_too_few_blocks_never_decide():
 # 2: monotone
 
 
+@FEW
 @given(
     st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=4, max_size=EVERY),
     st.integers(0, 300),
@@ -91,6 +94,7 @@ def test_shifting_every_block_towards_worse_never_lowers_the_evidence(hits, shif
     assert after.worse >= before.worse * (1 - 1e-9)
 
 
+@FEW
 @given(error_blocks, st.data())
 def test_one_more_failed_request_never_lowers_error_evidence(blocks, data):
     room = [i for i, b in enumerate(blocks) if b.candidate_hits < b.candidate_exposure]
@@ -115,6 +119,7 @@ def test_one_more_failed_request_never_lowers_error_evidence(blocks, data):
 # 3: scale
 
 
+@FEW
 @given(st.lists(st.builds(Contrast, *[st.integers(1, 999)] * 4), max_size=40), st.integers(2, 50))
 def test_scaling_all_counts_leaves_mean_evidence_unchanged(blocks, factor):
     scaled = [
@@ -133,6 +138,7 @@ def test_scaling_all_counts_leaves_mean_evidence_unchanged(blocks, factor):
 # 4: drift
 
 
+@FEW
 @given(
     st.lists(st.tuples(st.floats(0.01, 8), st.integers(1, 5000), st.integers(1, 5000)), max_size=60)
 )
@@ -145,6 +151,7 @@ def test_drift_that_both_arms_share_is_no_evidence(blocks):
 # 5: empty and extreme
 
 
+@FEW
 @given(
     st.lists(st.builds(Contrast, *[st.sampled_from([0, 1, 7, 10**18])] * 4), max_size=40),
 )
@@ -155,6 +162,7 @@ def test_mean_evidence_is_finite_for_any_counts(blocks):
         assert math.isfinite(value)
 
 
+@FEW
 @given(error_blocks, st.sampled_from([0.01, 0.5, 1.0]), st.integers(1, 10**12))
 def test_error_evidence_is_finite_for_any_counts(blocks, limit, factor):
     evidence = errors(
@@ -184,6 +192,7 @@ def test_empty_block_changes_nothing(empty):
 # 8: bursts
 
 
+@FEW
 @given(st.lists(_error_block(), min_size=2, max_size=20))
 def test_one_block_moves_error_evidence_by_at_most_twenty(blocks):
     before, after = errors(blocks[:-1]), errors(blocks)
@@ -191,6 +200,7 @@ def test_one_block_moves_error_evidence_by_at_most_twenty(blocks):
         assert all(b - a <= BLOCK_GAIN + 1e-9 for a, b in zip(old, new, strict=True))
 
 
+@FEW
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_one_burst_alone_never_rolls_back(before, after):
     clean = Contrast(0, 50, 0, 50)
@@ -236,6 +246,7 @@ def test_reloading_at_any_block_gives_identical_bits(make, kind, blocks, cut):
     assert evidence.worse == make(blocks).worse
 
 
+@FEW
 @given(st.lists(st.builds(Contrast, *[st.integers(1, 999)] * 4), min_size=1, max_size=90))
 def test_incremental_mean_equals_batch(blocks):
     y_c, x_c, y_s, x_s = np.array(
@@ -269,6 +280,7 @@ def test_incremental_mean_equals_batch(blocks):
     assert mean(blocks).worse == pytest.approx(total, rel=1e-8, abs=1e-9)
 
 
+@FEW
 @given(error_blocks)
 def test_incremental_errors_equal_batch(blocks):
     used = [b for b in blocks if not b.is_empty]
@@ -315,6 +327,7 @@ def test_incremental_errors_equal_batch(blocks):
 # 11: exclusive
 
 
+@FEW
 @given(mean_blocks)
 def test_mean_is_never_worse_and_not_worse_at_once(blocks):
     evidence = mean(blocks)

@@ -11,7 +11,7 @@ import pytest
 
 from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
 
-RUNS = 500
+RUNS = 300
 BLOCKS = 45
 Generator = np.random.Generator
 NEEDED = 200.0
@@ -106,12 +106,9 @@ def test_candidate_at_the_acceptance_limit_is_rarely_rolled_back(hot, lost, bloc
 def test_candidate_at_the_error_limit_is_rarely_rolled_back(rates):
     rng = np.random.default_rng(6)
     found = np.array(
-        [
-            highest(ErrorEvidence(0.01), lambda i: error_block(rng, rates(i)))
-            for _ in range(RUNS // 2)
-        ]
+        [highest(ErrorEvidence(0.01), lambda i: error_block(rng, rates(i))) for _ in range(RUNS)]
     )
-    assert np.mean(found[:, 0] >= NEEDED) <= bound(1 / NEEDED, RUNS // 2)
+    assert np.mean(found[:, 0] >= NEEDED) <= bound(1 / NEEDED, RUNS)
 
 
 def test_candidate_at_the_error_limit_is_rarely_called_not_worse():
@@ -119,10 +116,10 @@ def test_candidate_at_the_error_limit_is_rarely_called_not_worse():
     found = np.array(
         [
             highest(ErrorEvidence(0.05), lambda _: error_block(rng, (0.05, 0.05)), 100)
-            for _ in range(300)
+            for _ in range(150)
         ]
     )
-    assert np.mean(found[:, 1] >= 20) <= bound(1 / 20, 300)
+    assert np.mean(found[:, 1] >= 20) <= bound(1 / 20, 150)
 
 
 def blocks_until_worse(

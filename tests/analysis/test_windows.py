@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.looks import CANDIDATE as NEW
 from tests.analysis.looks import CONTROL as OLD
@@ -20,6 +20,8 @@ from speculative_operator.analysis.windows import (
     advance,
     increment,
 )
+
+FEW = settings(max_examples=40, deadline=None)
 
 
 def served(trial: Trial, *, blocks: int = 1, accepted: tuple[int, int] = (60, 60)) -> None:
@@ -44,6 +46,7 @@ def test_increment_after_a_reset_is_the_new_value_alone(mark, counters, expected
     assert increment(before, Reading("p", "candidate", mark, 2.0, counters)) == expected
 
 
+@FEW
 @given(
     before=st.tuples(st.integers(0, 10**15), st.integers(0, 10**15)),
     now=st.tuples(st.integers(0, 10**15), st.integers(0, 10**15)),
@@ -228,6 +231,7 @@ def test_gateways_are_pooled():
     assert (total.candidate_hits, total.candidate_exposure) == (2, 12)
 
 
+@FEW
 @given(
     st.lists(
         st.tuples(st.integers(0, 6), st.integers(0, 6), st.sampled_from([3.0, 5.0, 12.0])),
@@ -258,6 +262,7 @@ def test_block_boundaries_depend_on_exposure_only(looks, data):
     assert ends(data.draw(same_length)) == ends(data.draw(same_length))
 
 
+@FEW
 @given(
     st.lists(
         st.tuples(
