@@ -64,7 +64,7 @@ def waiting(label: str, *, quiet_below_seconds: float = 2.0) -> Iterator[Waiting
     if shown.terminal:
         print("\r\x1b[K", end="", flush=True)
     if shown.elapsed_seconds >= quiet_below_seconds:
-        say(f"  {label}: {shown.elapsed_seconds:.1f} s")
+        say(f"  {shown.label}: {shown.elapsed_seconds:.1f} s")
 
 
 def tail(path: Path, lines: int = 25) -> str:

@@ -1,85 +1,161 @@
 """Bring images into the node's containerd, each layer once.
 
-An image is written into one OCI layout that all images share; layers that it
-already holds are not written again. The archive streamed to containerd leaves
-out what containerd's content store has, so a change of the thin top layer does
-not move the gigabytes under it.
+An image is streamed straight from buildah's store: no archive on disk, no
+compression. What containerd's content store already has is left out, so a
+change of the thin top layer does not move the gigabytes under it. (Pushing
+with buildah to an OCI layout takes minutes for the vLLM image, each time: it
+compresses every layer again before it can tell that it is there.)
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from .builder import buildah
-from .commands import output_of, run_logged, say, waiting
+from .commands import output_of, say, waiting
 from .node import PAUSE_IMAGE, containerctl
 from .settings import ClusterError, Settings
 
 _INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+_MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 _NAME_KEYS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+_PIECE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """One image in an OCI layout."""
+class StoredImage:
+    """One image in a store of containers/storage, as buildah writes it."""
 
-    folder: Path
+    store: Path
     image: str
-    manifest: dict[str, Any]
-    """The descriptor of its manifest, as index.json has it."""
-    blobs: tuple[str, ...]
-    """Digests of manifest, configuration and layers."""
+    manifest: bytes
+    config: bytes
+    layers: tuple[tuple[str, str], ...]
+    """Digest of the uncompressed layer, and the layer's name in the store."""
+
+    @property
+    def digest(self) -> str:
+        return "sha256:" + hashlib.sha256(self.manifest).hexdigest()
 
 
-def blob_path(folder: Path, digest: str) -> Path:
-    """Return where a layout keeps a blob."""
-    algorithm, value = digest.split(":", 1)
-    return folder / "blobs" / algorithm / value
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
-def read_layout(folder: Path, image: str) -> Layout:
-    """Find an image in an OCI layout.
+def read_image(store: Path, image: str) -> StoredImage:
+    """Find an image in a store of containers/storage with the overlay driver.
 
     Raises:
-        ClusterError: the layout has no such image.
+        ClusterError: the store has no such image.
     """
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-    for descriptor in index["manifests"]:
-        if descriptor.get("annotations", {}).get(_NAME_KEYS[1]) == image:
-            content = json.loads(blob_path(folder, descriptor["digest"]).read_bytes())
-            parts = [content["config"], *content["layers"]]
-            return Layout(
-                folder=folder,
-                image=image,
-                manifest={**descriptor, "annotations": dict.fromkeys(_NAME_KEYS, image)},
-                blobs=(descriptor["digest"], *(part["digest"] for part in parts)),
-            )
-    raise ClusterError(f"{folder} holds no image {image}")
+    entries = _read_json(store / "overlay-images" / "images.json")
+    entry = next((entry for entry in entries if image in (entry.get("names") or ())), None)
+    if entry is None:
+        raise ClusterError(f"{store} holds no image {image}; build it first")
+    folder = store / "overlay-images" / entry["id"]
+    manifest = (folder / "manifest").read_bytes()
+    content = json.loads(manifest)
+    # Names that are no plain words are kept as base64 behind an equals sign.
+    config = folder / ("=" + base64.b64encode(content["config"]["digest"].encode()).decode())
+    known = {layer["id"]: layer for layer in _read_json(store / "overlay-layers" / "layers.json")}
+    names, name = [], entry["layer"]
+    while name:
+        names.append(name)
+        name = known[name].get("parent", "")
+    layers = tuple((known[name]["diff-digest"], name) for name in reversed(names))
+    if [digest for digest, _ in layers] != [layer["digest"] for layer in content["layers"]]:
+        raise ClusterError(f"{image} in {store} is not made of uncompressed layers; build it again")
+    return StoredImage(
+        store=store, image=image, manifest=manifest, config=config.read_bytes(), layers=layers
+    )
 
 
-def write_archive(output: IO[bytes], layout: Layout, *, left_out: Iterable[str]) -> int:
-    """Write an OCI archive of one image; return the bytes of blobs in it."""
+def layer_pieces(store: Path, name: str) -> Iterator[bytes]:
+    """Return the bytes of a layer's archive, exactly as they were digested.
+
+    The store keeps a layer as files, and beside them what the archive had
+    between their contents (github.com/vbatts/tar-split, version 0.11).
+    """
+    files = store / "overlay" / name / "diff"
+    with gzip.open(store / "overlay-layers" / f"{name}.tar-split.gz") as entries:
+        for line in entries:
+            entry = json.loads(line)
+            if entry["type"] == 2:
+                yield base64.b64decode(entry["payload"])
+            elif entry.get("size"):
+                raw = entry.get("name_raw")
+                path = base64.b64decode(raw).decode(errors="surrogateescape") if raw else None
+                with (files / (path or entry["name"])).open("rb") as file:
+                    while piece := file.read(_PIECE):
+                        yield piece
+
+
+class _Pieces(io.RawIOBase):
+    """A readable file over pieces of bytes, for tarfile."""
+
+    def __init__(self, pieces: Iterator[bytes], shown: Callable[[int], None]) -> None:
+        self._pieces, self._rest, self._read, self._shown = pieces, b"", 0, shown
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self._rest) < size:
+            piece = next(self._pieces, b"")
+            if not piece:
+                break
+            self._rest += piece
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        self._read += len(taken)
+        self._shown(self._read)
+        return taken
+
+
+def write_archive(
+    output: IO[bytes],
+    image: StoredImage,
+    *,
+    left_out: Iterable[str],
+    shown: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Write an OCI archive of an image; return the bytes of layers in it."""
     known, written = set(left_out), 0
-    index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": [layout.manifest]}
-    with tarfile.open(fileobj=output, mode="w|") as archive:
+    descriptor = {
+        "mediaType": _MANIFEST_TYPE,
+        "digest": image.digest,
+        "size": len(image.manifest),
+        "annotations": dict.fromkeys(_NAME_KEYS, image.image),
+    }
+    index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": [descriptor]}
+    sizes = {part["digest"]: part["size"] for part in json.loads(image.manifest)["layers"]}
+    config = "sha256:" + hashlib.sha256(image.config).hexdigest()
+    with tarfile.open(fileobj=output, mode="w|", bufsize=_PIECE, copybufsize=_PIECE) as archive:
         _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
         _add(archive, "index.json", json.dumps(index).encode())
-        for digest in dict.fromkeys(layout.blobs):
-            # The manifest always goes: containerd needs it to name the image.
-            if digest in known and digest != layout.manifest["digest"]:
+        _add(archive, _blob_name(image.digest), image.manifest)
+        _add(archive, _blob_name(config), image.config)
+        for digest, name in image.layers:
+            if digest in known:
                 continue
-            path = blob_path(layout.folder, digest)
-            archive.add(path, arcname="blobs/" + digest.replace(":", "/"), recursive=False)
-            written += path.stat().st_size
+            known.add(digest)
+            entry = tarfile.TarInfo(_blob_name(digest))
+            entry.size = sizes[digest]
+            archive.addfile(entry, _Pieces(layer_pieces(image.store, name), shown))
+            written += entry.size
     return written
+
+
+def _blob_name(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/")
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -94,9 +170,9 @@ def images_in_node(settings: Settings) -> dict[str, str]:
     return {fields[0]: fields[2] for line in lines if len(fields := line.split()) > 2}
 
 
-def _import(settings: Settings, layout: Layout) -> None:
+def _import(settings: Settings, image: StoredImage) -> None:
     present = output_of(containerctl(settings, "content", "ls", "-q")).split()
-    with waiting(f"import {layout.image}") as shown:
+    with waiting(f"import {image.image}") as shown:
         process = subprocess.Popen(
             containerctl(settings, "images", "import", "-"),
             stdin=subprocess.PIPE,
@@ -105,73 +181,41 @@ def _import(settings: Settings, layout: Layout) -> None:
         )
         assert process.stdin is not None
         try:
-            moved = write_archive(process.stdin, layout, left_out=present)
+            moved = write_archive(
+                process.stdin,
+                image,
+                left_out=present,
+                shown=lambda size: shown.tick(f"{size / 2**20:.0f} MiB of a layer moved"),
+            )
         except BrokenPipeError:
+            # ctr gave up; what it says is the error.
             moved = 0
         said, _ = process.communicate()
         if process.returncode != 0:
-            raise ClusterError(f"import of {layout.image}: {said.decode(errors='replace')}")
-        if moved > 2**20:
-            shown.label += f" ({moved / 2**20:.0f} MiB moved)"
+            raise ClusterError(f"import of {image.image}: {said.decode(errors='replace')}")
+        shown.label += f" ({moved / 2**20:.0f} MiB moved)"
 
 
-def _share_blobs(settings: Settings, layout: Layout) -> None:
-    """Let layout and content store share the files of large blobs, by hard links."""
-    store = settings.containerd_root / "io.containerd.content.v1.content" / "blobs"
-    for digest in layout.blobs:
-        ours, theirs = blob_path(layout.folder, digest), store / digest.replace(":", "/")
-        if not theirs.exists() or ours.stat().st_size < 2**20 or ours.samefile(theirs):
-            continue
-        linked = ours.with_suffix(".link")
-        linked.unlink(missing_ok=True)
-        linked.hardlink_to(theirs)
-        linked.replace(ours)
-
-
-def load_image(settings: Settings, image: str) -> bool:
+def load_image(settings: Settings, name: str) -> bool:
     """Bring an image from the builder's store into containerd; False if it was there.
 
     Raises:
-        ClusterError: writing or importing failed.
+        ClusterError: there is no such image, or containerd refused it.
     """
-    folder = settings.images / "layout"
-    # Uncompressed: a layer is then known by the digest that the builder's store has of it,
-    # and neither side spends minutes on gzip.
-    run_logged(
-        [
-            *buildah(settings),
-            "push",
-            "--quiet",
-            "--disable-compression",
-            image,
-            f"oci:{folder}:{image}",
-        ],
-        label=f"write {image} to the layout",
-        log=settings.logs / "push.log",
-    )
-    layout = read_layout(folder, image)
-    if images_in_node(settings).get(image) == layout.manifest["digest"]:
+    image = read_image(settings.images / "store", name)
+    if images_in_node(settings).get(name) == image.digest:
         return False
-    _import(settings, layout)
-    _share_blobs(settings, layout)
+    _import(settings, image)
     return True
 
 
 def prune(settings: Settings) -> None:
-    """Remove from containerd and layout what no named image uses any more."""
+    """Remove from containerd the images that no name but their own digest holds."""
     present = images_in_node(settings)
     named = {digest for name, digest in present.items() if not name.startswith("sha256:")}
     stale = [name for name, digest in present.items() if digest not in named]
     if stale:
-        output_of(containerctl(settings, "images", "rm", "--sync", *stale))
-    folder = settings.images / "layout"
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-    used: set[str] = set()
-    for entry in index["manifests"]:
-        used.update(read_layout(folder, entry["annotations"][_NAME_KEYS[1]]).blobs)
-    for path in (folder / "blobs" / "sha256").iterdir():
-        if f"sha256:{path.name}" not in used:
-            path.unlink()
+        output_of(containerctl(settings, "images", "rm", *stale))
 
 
 def pause_archive(program: bytes) -> bytes:
