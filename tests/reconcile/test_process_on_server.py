@@ -32,6 +32,16 @@ PATIENCE = 60.0
 """Starting Python with kopf takes seconds on a busy machine."""
 
 
+NAMELESS = """
+import pwd, runpy
+def getpwuid(uid):
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+pwd.getpwuid = getpwuid
+runpy.run_module("speculative_operator", run_name="__main__")
+"""
+"""The program as a container runs it: with a user that has a number and no name."""
+
+
 def a_kubeconfig(server: Server, folder: Path) -> Path:
     cluster = {"server": server.url, "insecure-skip-tls-verify": True}
     path = folder / "kubeconfig"
@@ -51,7 +61,8 @@ def a_kubeconfig(server: Server, folder: Path) -> Path:
 async def an_operator(
     server: Server, folder: Path, *, port: int, identity: str = "one"
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    environment = os.environ | {
+    nameless = {"LOGNAME", "USER", "LNAME", "USERNAME"}
+    environment = {k: v for k, v in os.environ.items() if k not in nameless} | {
         "KUBECONFIG": str(a_kubeconfig(server, folder)),
         "HTTP_PORT": str(port),
         "IDENTITY": identity,
@@ -59,7 +70,7 @@ async def an_operator(
     }
     with (folder / f"{identity}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "speculative_operator", env=environment, stderr=log
+            sys.executable, "-c", NAMELESS, env=environment, stderr=log
         )
         try:
             yield process

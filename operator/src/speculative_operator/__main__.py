@@ -61,6 +61,8 @@ async def operate(settings: Settings) -> None:
                 namespaces = [settings.watch_namespace] if settings.watch_namespace else []
                 await kopf.operator(
                     registry=registry_of(operation, proofs),
+                    # By itself it asks for the user's name, which a container need not have.
+                    identity=settings.identity,  # type: ignore[arg-type]
                     standalone=True,
                     clusterwide=not namespaces,
                     namespaces=namespaces,
