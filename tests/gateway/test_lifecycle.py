@@ -6,7 +6,7 @@ import signal
 
 import aiohttp
 import pytest
-from tests.gateway.backends import Backend
+from tests.gateway.backends import Backend, running
 from tests.gateway.harness import CANARY, STABLE, Gateway, backend, cluster, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -95,6 +95,41 @@ async def test_envoy_is_killed_and_serves_again(
     assert after.sequence == before.sequence
     assert cluster(after, CANARY).weight == 100
     assert await proxy.answer() == (200, CANARY)
+
+
+async def test_no_request_fails_while_routes_weights_endpoints_and_agents_change(
+    proxy: Gateway, stable: Backend, canary: Backend
+) -> None:
+    async with running("second") as second:
+        proxy.endpoints(**{STABLE: [stable]})
+        await proxy.route(backend(STABLE, 100))
+        done = False
+        answers: list[tuple[int, str]] = []
+
+        async def load() -> None:
+            while not done:
+                answers.append(await proxy.answer())
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                tasks.create_task(load())
+            try:
+                proxy.endpoints(**{STABLE: [stable, second], CANARY: [canary]})
+                for weight in (0, 50, 100):
+                    await proxy.route(backend(STABLE, 100 - weight), backend(CANARY, weight))
+                assert proxy.agent is not None
+                proxy.agent.kill()
+                await proxy.agent.wait()
+                await proxy.start_agent()
+                # Promotion: the canary becomes stable, the old one is kept, then goes.
+                await proxy.route(backend(CANARY, 100), backend(STABLE, 0))
+                proxy.endpoints(**{CANARY: [canary, second]})
+                await proxy.route(backend(CANARY, 100))
+                await proxy.until(lambda state: cluster(state, CANARY).endpoints == 2, "both")
+            finally:
+                done = True
+    assert {status for status, _ in answers} == {200}
+    assert {revision for _, revision in answers} == {STABLE, CANARY}
 
 
 @pytest.mark.parametrize(
