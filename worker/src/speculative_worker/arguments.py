@@ -6,7 +6,6 @@ no shell ever sees it.
 """
 
 import json
-import sys
 from typing import Any, Final, assert_never
 
 from speculative_api.conditions import WorkerReason
@@ -21,6 +20,9 @@ from speculative_worker.errors import WorkerFailure
 
 ENGINE_MODULE: Final = "vllm.entrypoints.openai.api_server"
 """Started as a module: the `vllm` command needs package metadata that CPU builds lack."""
+ENGINE_PYTHON: Final = "python3"
+"""Found on PATH: the image keeps the worker's packages in an environment of their own, so the
+interpreter that runs the worker is not the one that has vLLM."""
 KNOWN_VERSIONS: Final = ("0.32.0",)
 _ENGINE_DRAIN_SECONDS: Final = 20
 """The engine's own drain after ours, for a request between two of our looks at it. Stays below
@@ -34,7 +36,7 @@ def engine_command(
     draft_path: str | None,
     port: int,
     host: str | None = None,
-    python: str = sys.executable,
+    python: str = ENGINE_PYTHON,
 ) -> list[str]:
     """The engine's whole command line.
 
