@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,16 @@ class RunningWorker:
     async def digest(self) -> dict[str, Any]:
         async with self.session.get(self.worker_url + "/digest") as answer:
             return await answer.json()
+
+    async def digest_when(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Waits for a digest that meets the condition."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        found = await self.digest()
+        while not condition(found):
+            assert time.monotonic() < deadline, f"the digest stays {found}"
+            await asyncio.sleep(0.05)
+            found = await self.digest()
+        return found
 
     async def until(self, path: str, status: int) -> None:
         """Waits for a probe's status."""
@@ -141,9 +151,12 @@ async def a_worker(
     program: list[str] | None = None,
     environment: dict[str, str] | None = None,
     simulation: dict[str, Any] | None = None,
+    simulated: bool = True,
     **changes: Any,
 ) -> AsyncIterator[RunningWorker]:
     """Starts a worker; kills whatever of it is left at the end."""
+    if not simulated:
+        changes["simulation"] = None
     engine_port, worker_port = free_ports(2)
     termination_path = folder / "termination-log"
     output = (folder / "output").open("wb")

@@ -67,6 +67,24 @@ def test_memory_that_ran_out_under_load_can_be_retried():
     assert (found.reason, found.retryable) == ("GpuMemory", True)
 
 
+def test_the_line_that_says_why_stands_in_front_of_a_long_traceback():
+    tail = CUDA + "\n" + "  File core.py, line 1, in run\n" * 600
+    tail += "RuntimeError: Engine core initialization failed. See root cause above."
+    found = engine_failure(tail, exit_code=1, served=False, out_of_memory_kill=False)
+    assert found.reason == "GpuMemory"
+    assert f"The engine said: {CUDA}" in found.detail
+    assert CUDA in json.loads(message(found))["detail"]
+
+
+def test_an_unknown_crash_names_the_cause_not_the_consequence():
+    tail = (
+        "(EngineCore pid=7) KeyError: 'layers.9'\n"
+        "RuntimeError: Engine core initialization failed. See root cause above."
+    )
+    found = engine_failure(tail, exit_code=1, served=False, out_of_memory_kill=False)
+    assert "The engine said: KeyError: 'layers.9'" in found.detail
+
+
 def test_exit_2_while_serving_says_nothing_about_arguments():
     found = engine_failure("", exit_code=2, served=True, out_of_memory_kill=False)
     assert found.reason == "EngineCrashed"

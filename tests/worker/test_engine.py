@@ -21,9 +21,9 @@ async def start(script: str) -> engines.Engine:
 
 
 async def test_output_passes_through_and_its_tail_is_kept(capsys):
-    engine = await start("for i in range(300): print('line', i)\nraise SystemExit(7)")
+    engine = await start("for i in range(500): print('line', i)\nraise SystemExit(7)")
     assert await engine.wait() == 7
-    assert engine.tail.splitlines() == [f"line {number}" for number in range(100, 300)]
+    assert engine.tail.splitlines() == [f"line {number}" for number in range(100, 500)]
     assert capsys.readouterr().out.splitlines()[0] == "line 0"
 
 

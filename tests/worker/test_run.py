@@ -15,6 +15,8 @@ from speculative_api.worker import CONFIG_VARIABLE
 from speculative_worker.settings import Settings
 from speculative_worker.supervisor import run
 
+pytestmark = pytest.mark.slow
+
 
 async def events(answer: aiohttp.ClientResponse) -> list[dict]:
     """The events of a stream; it must end with [DONE]."""
@@ -38,9 +40,7 @@ async def test_a_stream_and_its_counters(tmp_path):
         assert found[-1]["usage"]["completion_tokens"] == 40
         assert found[-2]["choices"][0]["finish_reason"] == "length"
 
-        after = before
-        while after["sampledAt"] <= before["sampledAt"]:
-            after = await worker.digest()
+        after = await worker.digest_when(lambda one: one["sampledAt"] > before["sampledAt"])
         assert (after["pod"], after["revision"]) == ("chat-0", "6f9d000000")
         assert (after["ready"], after["phase"], after["method"]) == (True, "Serving", "NGram")
         assert after["requestsFinished"] - before["requestsFinished"] == 1
@@ -58,9 +58,7 @@ async def test_a_stream_and_its_counters(tmp_path):
 async def test_counters_of_the_warm_up_are_not_shown_before_serving(tmp_path):
     async with a_worker(tmp_path, simulation={"tokensPerSecond": 1}) as worker:
         await worker.until("/livez", 200)
-        digest = await worker.digest()
-        while digest["phase"] != "Warming":
-            digest = await worker.digest()
+        digest = await worker.digest_when(lambda one: one["phase"] == "Warming")
         assert digest["generatedTokens"] is None
         assert await worker.status("/startupz") == 503
         assert await worker.status("/readyz") == 503
@@ -103,6 +101,29 @@ async def test_sigterm_before_ready_ends_at_once(tmp_path):
         await worker.until("/livez", 200)
         worker.process.send_signal(signal.SIGTERM)
         assert await worker.exit_code() == 0
+
+
+async def test_sigterm_ends_a_worker_that_waits_for_the_hub(tmp_path):
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    hub = {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_HUB_ETAG_TIMEOUT": "600"}
+    async with a_worker(
+        tmp_path, environment=hub, simulated=False, model="hf://org/model"
+    ) as worker:
+        await asyncio.wait_for(asked.wait(), 30)
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+    await asyncio.wait_for(left.wait(), 30)
+    server.close()
 
 
 async def failure_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict:

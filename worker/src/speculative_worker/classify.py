@@ -14,7 +14,14 @@ from speculative_worker.errors import WorkerFailure
 
 TAIL_BYTES: Final = 2048
 """How much of the engine's last output goes into the detail."""
+_NEAR_END_CHARACTERS: Final = 8192
+_LINE_CHARACTERS: Final = 400
 _USAGE_EXIT_CODE: Final = 2
+_ERROR_LINE: Final = re.compile(r"\b\w*(?:Error|Exception)(?:\(\w*\))?: .+")
+_CONSEQUENCE: Final = re.compile(
+    r"engine core initialization failed|see (root cause|stack trace)", re.I
+)
+"""What the front process says when the real error is further up."""
 _ADVICE_GPU_MEMORY: Final = (
     "the GPU's memory is too small for weights, cache and draft: lower "
     "engine.gpuMemoryUtilizationPercent, target.maxModelLen or engine.maxNumSeqs, or use a "
@@ -48,7 +55,7 @@ def _rule(
     retryable: bool = False,
     retryable_while_serving: bool = False,
 ) -> Rule:
-    compiled = re.compile(pattern, re.IGNORECASE)
+    compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
     return Rule(name, compiled, reason, advice, retryable, retryable or retryable_while_serving)
 
 
@@ -74,7 +81,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "host memory",
         r"cannot allocate memory|std::bad_alloc|(?<!cuda )memoryerror\b|no space left on device"
-        r"|bus error",
+        r"|bus error|less than desired cpu memory|allocation is less than requested memory for kv",
         WorkerReason.HOST_MEMORY,
         _ADVICE_HOST_MEMORY,
         retryable_while_serving=True,
@@ -128,13 +135,15 @@ def engine_failure(
     `exit_code` is negative for a signal, as in `subprocess`;
     `out_of_memory_kill` says that the kernel killed a process of this container.
     """
-    tail = tail[-TAIL_BYTES * 4 :]
     if out_of_memory_kill and exit_code in (-9, 137):
         return _failure(WorkerReason.HOST_MEMORY, _ADVICE_HOST_MEMORY, tail, retryable=served)
-    for rule in RULES:
-        if rule.pattern.search(tail):
-            retryable = rule.retryable_while_serving if served else rule.retryable
-            return _failure(rule.reason, rule.advice, tail, retryable=retryable)
+    # Near the end first: earlier output holds warnings that may look like a reason.
+    for part in (tail[-_NEAR_END_CHARACTERS:], tail):
+        for rule in RULES:
+            if found := rule.pattern.search(part):
+                retryable = rule.retryable_while_serving if served else rule.retryable
+                summary = f"{rule.advice}. The engine said: {_line_of(part, found.start())}"
+                return _failure(rule.reason, summary, tail, retryable=retryable)
     if exit_code == _USAGE_EXIT_CODE and not served:
         return _failure(
             WorkerReason.INVALID_ARGUMENTS,
@@ -144,9 +153,22 @@ def engine_failure(
         )
     how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     when = "while serving" if served else "before it served"
-    return _failure(
-        WorkerReason.ENGINE_CRASHED, f"the engine ended {when} with {how}", tail, retryable=True
-    )
+    summary = f"the engine ended {when} with {how}"
+    if error := _last_error(tail):
+        summary += f". The engine said: {error}"
+    return _failure(WorkerReason.ENGINE_CRASHED, summary, tail, retryable=True)
+
+
+def _line_of(text: str, position: int) -> str:
+    """The whole line around a position, cut to what a condition's message can hold."""
+    start = text.rfind("\n", 0, position) + 1
+    return text[start:].partition("\n")[0].strip()[:_LINE_CHARACTERS]
+
+
+def _last_error(tail: str) -> str | None:
+    """The last line of a traceback that is a cause, not a consequence."""
+    causes = [text for text in _ERROR_LINE.findall(tail) if not _CONSEQUENCE.search(text)]
+    return causes[-1].strip()[:_LINE_CHARACTERS] if causes else None
 
 
 def _failure(reason: WorkerReason, summary: str, tail: str, *, retryable: bool) -> WorkerFailure:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-_TAIL_LINES: Final = 200
+_TAIL_LINES: Final = 400
 _LINE_BYTES: Final = 65536
 _Result = TypeVar("_Result")
 

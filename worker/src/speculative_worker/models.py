@@ -5,13 +5,16 @@ cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import tempfile
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from speculative_api.conditions import WorkerReason
 from speculative_worker.errors import WorkerFailure
@@ -19,6 +22,7 @@ from speculative_worker.log import log
 from speculative_worker.preflight import ModelFacts, preflight
 from speculative_worker.settings import Settings
 
+_Result = TypeVar("_Result")
 _HUB: Final = re.compile(r"^hf://(?P<repository>[^/@\s]+/[^/@\s]+)(@(?P<revision>\S+))?$")
 _CLAIM: Final = re.compile(r"^pvc://(?P<claim>[a-z0-9.-]+)/(?P<path>\S+)$")
 _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
@@ -43,19 +47,47 @@ async def resolved_models(settings: Settings) -> Models:
     """
     config = settings.config
     draft_source = config.speculation.draft
-    target = await asyncio.to_thread(_resolve, config.model, settings)
-    draft = (
-        await asyncio.to_thread(_resolve, draft_source.model, settings) if draft_source else None
-    )
-    target_facts = await asyncio.to_thread(_facts, target, config.model)
+    target = await _aside(_resolve, config.model, settings)
+    draft = await _aside(_resolve, draft_source.model, settings) if draft_source else None
+    target_facts = await _aside(_facts, target, config.model)
     draft_facts = (
-        await asyncio.to_thread(_facts, draft, draft_source.model)
+        await _aside(_facts, draft, draft_source.model)
         if draft is not None and draft_source is not None
         else None
     )
     for note in preflight(config, target=target_facts, draft=draft_facts):
         log("preflight", note=note)
     return Models(target=target, draft=draft)
+
+
+async def _aside(work: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Runs blocking work in a daemon thread.
+
+    Unlike `asyncio.to_thread`, whose thread the interpreter waits for at exit:
+    a download that hangs would outlive SIGTERM and the start-up deadline.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(error: BaseException | None, result: Any) -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)
+
+    def target() -> None:
+        error, result = None, None
+        try:
+            result = work(*arguments)
+        except BaseException as caught:  # noqa: BLE001 (carried over to the awaiting task)
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, error, result)
+
+    threading.Thread(target=target, daemon=True, name=work.__name__).start()
+    return await outcome
 
 
 def _resolve(source: str, settings: Settings) -> Path:
