@@ -30,7 +30,7 @@ def config_of(**changes: Any) -> WorkerConfig:
         for variable in container_of(**changes)["env"]
         if variable["name"] == CONFIG_VARIABLE
     ]
-    return WorkerConfig.model_validate_json(text)
+    return WorkerConfig.model_validate_json(text.replace("$$", "$"))
 
 
 @pytest.mark.parametrize("deadline", [5, 600, 601, 1800, 86_400])
@@ -192,3 +192,12 @@ def test_every_field_of_the_worker_config_can_be_steered_by_the_spec() -> None:
     }
     # The API version knows one engine version and one schema so far.
     assert same == {"schema_version", "engine_version"}
+
+
+def test_kubelet_leaves_dollar_signs_of_the_config_alone() -> None:
+    (text,) = [
+        variable["value"]
+        for variable in container_of(engine={"extraArgs": ["--chat-template=$(HOME)/$x"]})["env"]
+        if variable["name"] == CONFIG_VARIABLE
+    ]
+    assert "$$(HOME)/$$x" in text

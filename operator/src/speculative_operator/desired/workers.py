@@ -125,6 +125,11 @@ def _pod_spec(part: Revisioned, name: str, settings: Settings) -> dict[str, Any]
     return spec | {key: value for key, value in optional.items() if value}
 
 
+def _literal(value: str) -> str:
+    """An environment value that the kubelet leaves as it is: it expands `$(NAME)`, `$$` escapes."""
+    return value.replace("$", "$$")
+
+
 def _container(
     part: Revisioned, name: str, mounts: list[dict[str, Any]], settings: Settings
 ) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def _container(
         "env": [
             {
                 "name": CONFIG_VARIABLE,
-                "value": config.model_dump_json(by_alias=True, exclude_none=True),
+                "value": _literal(config.model_dump_json(by_alias=True, exclude_none=True)),
             },
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_REVISION", "valueFrom": {"fieldRef": {"fieldPath": revision_field}}},
