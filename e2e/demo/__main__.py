@@ -85,7 +85,8 @@ async def _interruptible(
     async with Kube(kubeconfig=kubeconfig, binaries=current_settings().binaries) as kube:
         if not arguments.skip_setup:
             with display.phase("helm: the operator"):
-                display.say(await setup.chart(kube, REPOSITORY, _values()))
+                work = setup.chart(kube, REPOSITORY, _values())
+                display.say(await display.shown("helm, and the operator's start", work))
         await _main_job(arguments, kube, display, report)
 
 
@@ -132,7 +133,7 @@ async def _story(demo: Demo, *, streams: int) -> None:
     load = Load(demo.url, streams=streams)
     try:
         async with load:
-            demo.watch.note = lambda: f"load: {load.report().line()}"
+            demo.watch.figures = lambda: f"{load.report().short_line()} | "
             with demo.display.phase("a bad draft: judged and rolled back"):
                 await phases.roll_back(demo, load)
             with demo.display.phase("a good revision: promoted"):

@@ -15,8 +15,9 @@ async def show(kube: Kube, observer: Observer, display: Display, operator_namesp
     display.plain("\n-- conditions of the resource")
     await _try(display, _conditions(kube, observer, display))
     display.plain("\n-- events in its namespace (newest last)")
-    events = ("get", "events", "-n", observer.namespace, "--sort-by=.lastTimestamp")
-    await _try(display, _tail(kube, display, *events))
+    # The local cluster has no DNS of its own, which the kubelet says again and again.
+    which = ("--sort-by=.lastTimestamp", "--field-selector=reason!=MissingClusterDNS")
+    await _try(display, _tail(kube, display, "get", "events", "-n", observer.namespace, *which))
     await _try(display, _pods(kube, observer, display))
     display.plain(f"\n-- the operator's log ({operator_namespace})")
     # By the chart's own labels; --prefix says which pod spoke.

@@ -43,6 +43,8 @@ def rehearsed(document: Document, image: str) -> Document:
     """The same with simulated engines: the whole way through in minutes, without vLLM."""
     changed = copy.deepcopy(document)
     simulation = {"acceptancePercent": 80, "tokensPerSecond": 60, "loadMilliseconds": 1000}
+    # No model is read, so none has to lie on the node.
+    changed["spec"]["target"]["model"] = "hf://example/simulated"
     changed["spec"]["engine"] |= {"image": image, "simulation": simulation}
     return changed
 

@@ -20,6 +20,8 @@ from .terminal import Display
 from .watch import Watch
 from .world import PodView, World
 
+NOTICE_SECONDS = 60.0
+"""A new operator waits for the Lease of one that crashed."""
 FIRST_START_SECONDS = 600.0
 """Two engines load at once, accelerated and native."""
 CANARY_START_SECONDS = 600.0
@@ -69,6 +71,9 @@ async def start(demo: Demo) -> None:
     await demo.kube.apply(demo.namespace, documents.namespace(demo.namespace))
     await _remove_earlier(demo)
     await demo.apply(demo.document, "applied")
+    await demo.watch.until(
+        lambda seen: seen.current, what="the operator looks at it", seconds=NOTICE_SECONDS
+    )
     world = await demo.watch.until(
         _serving, what="first revision", seconds=FIRST_START_SECONDS, wrong=_refused
     )
@@ -164,9 +169,9 @@ async def compare_lanes(demo: Demo) -> None:
     tracks = world.tracks
     for lane, track in ((None, "stable"), ("native", "native")):
         pods = world.workers(tracks.get(track, "?"))
-        demo.display.detail(f"measuring the {track} lane")
-        found = await lanes.measure(
-            demo.kube, namespace=demo.namespace, pods=pods, url=demo.url, lane=lane
+        found = await demo.display.shown(
+            f"measuring the {lane or 'accelerated'} lane, {lanes.REQUESTS} answers",
+            lanes.measure(demo.kube, namespace=demo.namespace, pods=pods, url=demo.url, lane=lane),
         )
         if lane is None:
             demo.report.accelerated = found

@@ -64,6 +64,8 @@ async def chart(kube: Kube, repository: Path, values: list[str]) -> str:
         kube.program("helm"),
         *["upgrade", "--install", RELEASE, str(repository / "charts" / RELEASE)],
         *["--namespace", OPERATOR_NAMESPACE, "--create-namespace"],
+        # A CRD that was applied by hand, or by a test, is taken over.
+        "--take-ownership",
         *[part for value in values for part in ("--set", value)],
         seconds=120,
     )

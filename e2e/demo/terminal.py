@@ -1,11 +1,14 @@
 """What is happening and for how long: one moving line on a terminal, plain lines in a log."""
 
+import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
+
+Found = TypeVar("Found")
 
 LOG_LINE_EVERY_SECONDS = 15.0
 """How often an unchanged wait is told where there is no terminal."""
@@ -47,13 +50,16 @@ class Display:
         self._clear()
         self._write(text)
 
-    def detail(self, text: str) -> None:
-        """Shows the present state of a wait; call it as often as you like."""
+    def detail(self, text: str, *, figures: str = "") -> None:
+        """Shows the present state of a wait; call it as often as you like.
+
+        `figures` go with it, but change too often to be news by themselves.
+        """
         now = time.monotonic()
         waited = now - self._phase_started
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
-            line = f"{self._stamp()}  … {waited:.0f} s  {text}"
+            line = f"{self._stamp()}  … {waited:.0f} s  {figures}{text}"
             self._write(f"\r\x1b[K{line[:width]}")
             self._moving = True
             return
@@ -61,7 +67,18 @@ class Display:
         changed = text != self._detail and since >= LOG_CHANGE_AFTER_SECONDS
         if changed or since >= LOG_LINE_EVERY_SECONDS:
             self._detail = text
-            self._write(f"{self._stamp()}  … {waited:.0f} s  {text}\n")
+            self._write(f"{self._stamp()}  … {waited:.0f} s  {figures}{text}\n")
+
+    async def shown(self, text: str, work: Coroutine[Any, Any, Found]) -> Found:
+        """Does some work, and shows that it goes on."""
+        task = asyncio.create_task(work)
+        try:
+            while not task.done():
+                self.detail(text)
+                await asyncio.wait([task], timeout=1)
+        finally:
+            task.cancel()
+        return task.result()
 
     @contextmanager
     def phase(self, title: str) -> Iterator[None]:

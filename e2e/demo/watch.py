@@ -27,7 +27,7 @@ class Watch:
         self.timeline = timeline
         self.followed: str = ""
         """The revision whose marks go into the timeline; empty: none."""
-        self.note: Callable[[], str] = str
+        self.figures: Callable[[], str] = str
         """What else to show while waiting, for instance the load so far."""
 
     async def look(self) -> World:
@@ -62,15 +62,16 @@ class Watch:
                     return last
                 if complaint := wrong(last):
                     raise DemoError(f"{what}: {complaint}")
-                self.display.detail(self._state(what, last))
+                self.display.detail(_state(what, last), figures=self.figures())
             if time.monotonic() > deadline:
                 raise DemoError(f"{what}: not within {seconds:.0f} s. {_last_words(last)}")
             await asyncio.sleep(LOOK_EVERY_SECONDS)
 
-    def _state(self, what: str, world: World) -> str:
-        parts = [what, world.status.message or "no status yet"]
-        waiting = sorted({pod.waiting for pod in world.pods if pod.waiting})
-        return " | ".join(filter(None, [*parts, *waiting, self.note()]))
+
+def _state(what: str, world: World) -> str:
+    parts = [what, world.status.message or "no status yet"]
+    waiting = sorted({pod.waiting for pod in world.pods if pod.waiting})
+    return " | ".join([*parts, *waiting])
 
 
 def _last_words(world: World | None) -> str:

@@ -125,14 +125,17 @@ class Report:
             "errors": list(self.errors),
         }
 
+    def short_line(self) -> str:
+        """The results only."""
+        return f"{self.ok} ok, {self.failed} failed, {self.cut} cut"
+
     def line(self) -> str:
         """One line for people."""
         revisions = ", ".join(
             f"{revision or 'nobody'}: {sum(results.values())}"
             for revision, results in sorted(self.by_revision.items())
         )
-        text = f"{self.ok} ok, {self.failed} failed, {self.cut} cut"
-        text += f", {self.tokens_per_second:.1f} tokens/s"
+        text = f"{self.short_line()}, {self.tokens_per_second:.1f} tokens/s"
         if self.time_to_first_token.count:
             text += f", first token {self.time_to_first_token.p50_seconds:.2f} s (median)"
         return text + (f" [{revisions}]" if revisions else "")
