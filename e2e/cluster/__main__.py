@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from . import local
 from .commands import say
 from .images import GATEWAY_IMAGE, OPERATOR_IMAGE, SIMULATE_IMAGE, WORKER_IMAGE, build_local_images
+from .model import make_model
 from .settings import ClusterError, Settings, current_settings
 from .store import load_images
+from .vllm_pod import run_vllm_pod
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -20,6 +22,9 @@ def _parser() -> argparse.ArgumentParser:
     down = verbs.add_parser("down", help="end it, and leave nothing behind but caches")
     down.add_argument("--purge", action="store_true", help="remove the node's images too")
     verbs.add_parser("images", help="build images whose inputs changed, and load them")
+    verbs.add_parser("model", help="make the real model and the bad draft on the node")
+    pod = verbs.add_parser("vllm-pod", help="run one vLLM pod by hand and ask it once")
+    pod.add_argument("--keep", action="store_true", help="leave the pod running")
     verbs.add_parser("status", help="say what runs; exit status 1 where the node is not Ready")
     verbs.add_parser("kubeconfig", help="print the path of the kubeconfig")
     return parser
@@ -36,6 +41,9 @@ def _local(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.verb == "kubeconfig":
         say(str(settings.kubeconfig))
         return 0
+    if arguments.verb == "vllm-pod":
+        run_vllm_pod(settings, keep=arguments.keep)
+        return 0
     if arguments.verb == "status":
         return 0 if local.status(settings) else 1
     with local.alone(settings):
@@ -45,6 +53,8 @@ def _local(arguments: argparse.Namespace, settings: Settings) -> int:
             local.down(settings, purge=arguments.purge)
         elif arguments.verb == "images":
             _images(settings)
+        elif arguments.verb == "model":
+            make_model(settings)
     return 0
 
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .commands import output_of, run_logged, succeeds
+from .commands import run_logged, succeeds
 from .settings import Settings
 
-CA_IN_BUILD = "/run/secrets/ca_bundle"
+SECRETS_IN_BUILD = "/run/secrets"
 CA_VARIABLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -56,10 +56,11 @@ class Build:
     """Whether its RUN lines fetch packages, so need the host's registry settings."""
 
 
-def build_environment(environment: Mapping[str, str], *, ca_bundle: bool) -> str:
+def build_environment(environment: Mapping[str, str], *, ca_bundle: str) -> str:
     """Return the shell lines that a RUN line sources: registry settings of the host.
 
-    Paths that exist only on the host are left out.
+    `ca_bundle` is where the bundle is mounted, empty for none. Paths that exist
+    only on the host are left out.
     """
     values = {
         name: value
@@ -69,7 +70,7 @@ def build_environment(environment: Mapping[str, str], *, ca_bundle: bool) -> str
         and name not in CA_VARIABLES
     }
     if ca_bundle:
-        values |= dict.fromkeys(CA_VARIABLES[:4], CA_IN_BUILD) | {"UV_SYSTEM_CERTS": "1"}
+        values |= dict.fromkeys(CA_VARIABLES[:4], ca_bundle) | {"UV_SYSTEM_CERTS": "1"}
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
 
 
@@ -101,14 +102,14 @@ def build_command(build: Build, *, prefix: Sequence[str], secrets: Path | None) 
     return [*argv, "--tag", build.image, "--file", str(build.dockerfile), str(build.context)]
 
 
-def write_secrets(folder: Path) -> None:
-    """Write what builds get as secrets; readable by root only."""
+def write_secrets(folder: Path, *, inside: str = SECRETS_IN_BUILD) -> None:
+    """Write what builds get, and find at `inside`, as secrets; readable by root only."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
     present = _HOST_CA_BUNDLE.exists()
     bundle = _HOST_CA_BUNDLE.read_bytes() if present else b""
     (folder / "ca_bundle").write_bytes(bundle)
-    lines = build_environment(os.environ, ca_bundle=present)
+    lines = build_environment(os.environ, ca_bundle=f"{inside}/ca_bundle" if present else "")
     (folder / "build_env").write_text(lines, encoding="utf-8")
 
 
@@ -141,10 +142,3 @@ def run_build(build: Build, settings: Settings, *, prefix: Sequence[str]) -> Non
 def engine_answers() -> bool:
     """Whether a Docker engine answers on this machine."""
     return succeeds(["docker", "version", "--format", "{{.Server.Version}}"])
-
-
-def image_layers(image: str, *, prefix: Sequence[str]) -> str:
-    """Return the identity of an image in the builder's store."""
-    if prefix[0] == "buildah":
-        return output_of([*prefix, "inspect", "--type", "image", "-f", "{{.FromImageID}}", image])
-    return output_of([*prefix, "inspect", "--type=image", "-f", "{{.Id}}", image])

@@ -138,7 +138,7 @@ def write_archive(
     index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": [descriptor]}
     sizes = {part["digest"]: part["size"] for part in json.loads(image.manifest)["layers"]}
     config = "sha256:" + hashlib.sha256(image.config).hexdigest()
-    with tarfile.open(fileobj=output, mode="w|", bufsize=_PIECE, copybufsize=_PIECE) as archive:
+    with tarfile.open(fileobj=output, mode="w|", bufsize=_PIECE) as archive:
         _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
         _add(archive, "index.json", json.dumps(index).encode())
         _add(archive, _blob_name(image.digest), image.manifest)
