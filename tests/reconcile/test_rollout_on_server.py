@@ -18,6 +18,7 @@ from speculative_operator.cluster.resources import (
     CHILDREN,
     DEPLOYMENT,
     JSON,
+    POD,
     SERVICE_ACCOUNT,
     WATCHED,
     Resource,
@@ -284,6 +285,10 @@ async def test_children_of_a_former_resource_are_waited_out(
         for resource in CHILDREN:
             for thing in await simulation.mine(resource):
                 await outside.delete(resource, thing)
+        for pod in await simulation.mine(POD):
+            await outside.delete(POD, pod)
+        simulation.revisions.clear()
+        simulation.answered.clear()
         await run.until(is_complete)
 
 

@@ -1,6 +1,7 @@
 """The endpoints say what is wrong, and telemetry counts what changed something."""
 
 import aiohttp
+from tests.reconcile.test_process_on_server import a_port
 
 from speculative_operator.serving import serving
 from speculative_operator.telemetry import Telemetry
@@ -9,13 +10,14 @@ from speculative_operator.telemetry import Telemetry
 async def test_probes_answer_with_what_is_wrong() -> None:
     telemetry = Telemetry()
     wrong = {"/livez": "", "/readyz": "not listed yet: Pod"}
+    port = a_port()
     async with (
         serving(
-            port=0,
+            port=port,
             telemetry=telemetry,
             alive=lambda: wrong["/livez"],
             ready=lambda: wrong["/readyz"],
-        ) as port,
+        ),
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
     ):
         async with session.get("/livez") as answer:

@@ -42,6 +42,9 @@ class Applier:
         self._settled: dict[tuple[str, str, str], tuple[str, str, str]] = {}
         """Per object (UID, version, digest) of an apply whose result the server rewrote: without
         this, a spelling of its own would be 'corrected' for ever."""
+        self._verified: dict[tuple[str, str, str], tuple[str, str, str]] = {}
+        """Per object (UID, resourceVersion, digest) of the last comparison that found it as it
+        should be: the comparison is half the work of a quiet pass."""
 
     async def ensure(
         self, body: JSON, *, key: Key, owner_uid: str, create_only: bool = False
@@ -92,13 +95,18 @@ class Applier:
             self._settled[place] = (uid_of(answer), _version(answer), digest(body))
 
     def _is_current(self, live: JSON, body: JSON) -> bool:
-        wanted = digest(body)
+        place, wanted = _place(body), digest(body)
+        seen = (uid_of(live), str(live["metadata"].get("resourceVersion", "")), wanted)
+        if self._verified.get(place) == seen:
+            return True
         annotations = live["metadata"].get("annotations") or {}
         if annotations.get(APPLIED) != wanted or not covers(live["metadata"], body["metadata"]):
             return False
-        if covers(live, body):
-            return True
-        return self._settled.get(_place(body)) == (uid_of(live), _version(live), wanted)
+        settled = self._settled.get(place) == (uid_of(live), _version(live), wanted)
+        if not settled and not covers(live, body):
+            return False
+        self._verified[place] = seen
+        return True
 
     async def prune(
         self,
@@ -119,13 +127,18 @@ class Applier:
                     continue
                 count += await self._client.delete(resource, live)
                 self._stores[resource.kind].drop(live)
-                self._settled.pop((resource.kind, *_name_of(live)), None)
+                self._forget((resource.kind, *_name_of(live)))
         return count
 
     def forget(self, key: Key) -> None:
         """Drops what is remembered about a resource that is gone."""
-        for place in [p for p in self._settled if p[1] == key[0] and p[2].startswith(key[1])]:
-            del self._settled[place]
+        for place in {*self._settled, *self._verified}:
+            if place[1] == key[0] and place[2].startswith(f"{key[1]}-"):
+                self._forget(place)
+
+    def _forget(self, place: tuple[str, str, str]) -> None:
+        self._settled.pop(place, None)
+        self._verified.pop(place, None)
 
     def _note(self, thing: JSON) -> None:
         self._stores[thing["kind"]].put(thing)

@@ -77,12 +77,18 @@ class Lease:
 
     async def release(self) -> None:
         """Gives the lease away at once, so that a successor need not wait it out."""
-        if not self.held or self._seen is None:
+        if not self.held:
             return
         self.held = False
-        body = self._body(self._seen, holder="")
+        seconds = self._patience
         try:
-            await self._client.replace(LEASE, body, timeout_seconds=self._patience)
+            # Read anew: a renewal cut off on the way out may have arrived all the same.
+            live = await self._client.get(
+                LEASE, self._namespace, self._name, timeout_seconds=seconds
+            )
+            if live.get("spec", {}).get("holderIdentity") == self._identity:
+                body = self._body(live, holder="")
+                await self._client.replace(LEASE, body, timeout_seconds=seconds)
         except ApiError as error:
             # The successor waits for the expiry instead.
             log.warning("event=lease-not-released why=%r", str(error))
