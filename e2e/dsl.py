@@ -7,9 +7,11 @@ killed by its own pid at any moment; pods, gateways and Services are real.
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.kubectl import KubectlError, apply, get, kubeconfig, kubectl, listed
+from prometheus_client.parser import text_string_to_metric_families
 
 SIMULATED_WORKER = "localhost/speculative-worker-simulate:dev"
 GATEWAY_IMAGE = "localhost/speculative-gateway:dev"
@@ -47,9 +50,13 @@ def a_manifest(
     acceptance_percent: int = 80,
     error_percent: int = 0,
     crash_text: str = "",
+    pause_seconds: int = 20,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A SpeculativeDeployment whose engine is simulated."""
+    """A SpeculativeDeployment whose engine is simulated.
+
+    `pause_seconds` is how long a canary is tried before time advances it.
+    """
     simulation = {
         "acceptancePercent": acceptance_percent,
         "errorPercent": error_percent,
@@ -59,7 +66,7 @@ def a_manifest(
     if crash_text:
         simulation["crashText"] = crash_text
     rollout = {
-        "steps": [{"weight": 50}, {"pause": {"durationSeconds": 90}}],
+        "steps": [{"weight": 50}, {"pause": {"durationSeconds": pause_seconds}}],
         "analysis": {"periodSeconds": 2},
         "guard": {"durationSeconds": 5},
     }
@@ -87,6 +94,14 @@ def a_manifest(
     }
 
 
+def free_port() -> int:
+    """A loopback port that nobody used a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @dataclass
 class Operator:
     """The operator as a child process of the test."""
@@ -96,6 +111,7 @@ class Operator:
     extra: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    http_port: int = field(default_factory=lambda: free_port())
 
     def start(self, **extra: str) -> None:
         """Starts it; its log goes to build/e2e/."""
@@ -110,12 +126,23 @@ class Operator:
             "IMAGE_PULL_POLICY": "Never",
             "IDENTITY": f"test-{self.namespace}-{self.starts}",
             "LEASE_SECONDS": "3",
-            "HTTP_PORT": "0",
+            "HTTP_PORT": str(self.http_port),
         }
         with (BUILD / f"{self.namespace}-{self.starts}.log").open("wb") as log:
             self.process = subprocess.Popen(
                 self.program, env=environment | self.extra | extra, stdout=log, stderr=log
             )
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric of this operator over series with these labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics") as answer:
+            text = answer.read().decode()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     def kill(self) -> None:
         """kill -9."""

@@ -52,7 +52,9 @@ GATES: Final[tuple[Gate, ...]] = (
 IDLE_SECONDS: Final = 60.0
 """Next look while nothing is going on: events wake a pass sooner."""
 BUSY_SECONDS: Final = 1.0
-"""Next look while pods start or a revision is removed: their answers come by scraping."""
+"""Next look while gateways are to follow a route: their answers come by scraping."""
+STARTING_SECONDS: Final = 5.0
+"""Next look while pods start: their readiness comes as an event, so this is only for messages."""
 AT_ONCE_SECONDS: Final = 0.0
 
 
@@ -77,17 +79,27 @@ def _next_look(snapshot: Snapshot) -> float:
     status = snapshot.status
     if status.stable is None:
         return IDLE_SECONDS
-    waiting = status.canary is not None and status.canary.weight_observed_at is None
-    if status.retiring or waiting or _gateway_lags(snapshot) or status.stable.available_at is None:
+    if status.retiring or _weight_is_awaited(snapshot) or _gateway_lags(snapshot):
         return BUSY_SECONDS
+    if status.stable.available_at is None or (status.canary is not None and status.canary.step < 0):
+        return STARTING_SECONDS
     if trial_of(status) is not None:
         return float(snapshot.spec.rollout.analysis.period_seconds)
     return IDLE_SECONDS
 
 
+def _weight_is_awaited(snapshot: Snapshot) -> bool:
+    canary = snapshot.status.canary
+    if canary is None or canary.weight_observed_at is not None:
+        return False
+    return canary.weight > 0 or snapshot.ready_pods(canary.hash) > 0
+
+
 def _gateway_lags(snapshot: Snapshot) -> bool:
+    """Whether a gateway that answers does not use the route yet."""
     wanted = snapshot.route.sequence if snapshot.route else 0
     return any(
-        gateway.state is None or gateway.state.sequence != wanted or not gateway.state.ready
+        gateway.state.sequence != wanted or not gateway.state.ready
         for gateway in snapshot.gateways
-    )
+        if gateway.state is not None
+    ) or any(gateway.ready and gateway.state is None for gateway in snapshot.gateways)
