@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from types import FrameType
 
 from . import local
 from .commands import say
-from .images import GATEWAY_IMAGE, OPERATOR_IMAGE, SIMULATE_IMAGE, WORKER_IMAGE, build_local_images
+from .images import (
+    GATEWAY_IMAGE,
+    OPERATOR_IMAGE,
+    SIMULATE_IMAGE,
+    WORKER_IMAGE,
+    build_local_images,
+)
 from .model import make_model
 from .settings import ClusterError, Settings, current_settings
 from .store import load_images
+from .tools import uv_program
 from .vllm_pod import run_vllm_pod
 
 
@@ -26,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     pod = verbs.add_parser("vllm-pod", help="run one vLLM pod by hand and ask it once")
     pod.add_argument("--keep", action="store_true", help="leave the pod running")
     verbs.add_parser("status", help="say what runs; exit status 1 where the node is not Ready")
+    verbs.add_parser("uv", help="print the path of uv, installed where it is missing")
     verbs.add_parser("kubeconfig", help="print the path of the kubeconfig")
     return parser
 
@@ -40,6 +51,11 @@ def _images(settings: Settings) -> None:
 def _local(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.verb == "kubeconfig":
         say(str(settings.kubeconfig))
+        return 0
+    if arguments.verb == "uv":
+        with redirect_stdout(sys.stderr):
+            program = uv_program(settings)
+        say(str(program))
         return 0
     if arguments.verb == "vllm-pod":
         run_vllm_pod(settings, keep=arguments.keep)
@@ -58,9 +74,15 @@ def _local(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """End on TERM as on Ctrl-C, so that builds and imports under way are ended too."""
+    raise KeyboardInterrupt
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; return the exit status."""
     arguments = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupted)
     try:
         return _local(arguments, current_settings())
     except ClusterError as error:

@@ -42,7 +42,7 @@ class Image:
 
 def base_image() -> Image:
     """Return the slim Python image; its context is filled by debootstrap."""
-    folder = _HERE / "images" / "base"
+    folder = _HERE / "bases" / "base"
     return Image(
         build=Build(
             image=BASE_IMAGE,
@@ -56,7 +56,7 @@ def base_image() -> Image:
 
 def vllm_base_image(base: str) -> Image:
     """Return vLLM without a GPU, on a slim Python image."""
-    folder = _HERE / "images" / "vllm-cpu"
+    folder = _HERE / "bases" / "vllm-cpu"
     return Image(
         build=Build(
             image=VLLM_BASE_IMAGE,

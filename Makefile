@@ -1,0 +1,93 @@
+# The same recipes for people and CI. `make help` lists them.
+# CLUSTER=auto|local|kind|current, SPECULATIVE_HOME and KUBE_CONTEXT are read by
+# the cluster tool (docs/local-cluster.md); everything bootstraps itself.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+TOOL := $(PYTHON) -m e2e.cluster
+BIN := .venv/bin
+SOURCES := crds operator gateway worker cli e2e tests bench
+GENERATED := crds/speculativedeployments.yaml charts/speculative-operator/files/crd.yaml docs/crd.md
+
+.PHONY: help
+help:  ## what there is
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+.venv/synced: uv.lock pyproject.toml $(wildcard */pyproject.toml)
+	@uv="$$($(TOOL) uv)" && "$$uv" sync --quiet --frozen && touch $@
+
+# ---- the cluster
+
+.PHONY: cluster-up cluster-down demo-down cluster-status images model vllm-pod
+cluster-up:  ## a Kubernetes with a Ready node
+	$(TOOL) up
+
+cluster-down:  ## end it, and leave nothing behind but caches
+	$(TOOL) down
+
+demo-down: cluster-down  ## the same
+
+cluster-status:  ## what of it runs
+	$(TOOL) status
+
+images: cluster-up  ## build what changed, and load it into the cluster
+	$(TOOL) images
+
+model: images  ## SmolLM2-135M and the bad draft, on the node
+	$(TOOL) model
+
+vllm-pod: model  ## one vLLM pod by hand: ready, and one completion
+	$(TOOL) vllm-pod
+
+# ---- the main job
+
+.PHONY: demo
+demo: .venv/synced  ## set-up, then the whole story
+	$(BIN)/python -m e2e.demo
+
+# ---- checks and tests
+
+.PHONY: check generate golden test-fast test-server test-vllm e2e test summary
+check: .venv/synced  ## format, lint, types, import rules, generated files
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/mypy -p e2e.cluster
+	$(BIN)/lint-imports
+	$(BIN)/python -m speculative_api --check $(GENERATED)
+
+generate: .venv/synced  ## write the CRD and its reference
+	$(BIN)/python -m speculative_api $(GENERATED)
+
+golden: .venv/synced  ## write the golden files; review the diff
+	$(BIN)/python -m tests.golden
+
+test-fast: .venv/synced  ## no cluster, under a minute
+	$(BIN)/pytest tests -m "not cluster and not slow" -q
+
+test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
+	$(BIN)/pytest tests -m "cluster or slow"
+
+e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulated engines
+	$(BIN)/pytest e2e -m "not vllm"
+
+test-vllm: vllm-pod  ## real vLLM by hand
+
+test: check test-fast test-server e2e test-vllm demo summary  ## set-up and every test there is
+
+summary:
+	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo"
+	@echo "not run here: CLUSTER=current (needs a context of yours); make bench-analysis (an hour each);"
+	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
+	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
+	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
+	  echo "  the GPU here (the worker image for GPUs is built from the vLLM image, by hand)"; \
+	  else echo "  anything on a GPU (none here): vLLM runs on the CPU, nvidia.com/gpu is a number"; fi
+
+# ---- long runs, never part of `make test`
+
+.PHONY: bench-analysis
+bench-analysis: .venv/synced  ## simulated rollouts against the shipped sequential tests
+	$(BIN)/python -m bench.analysis
