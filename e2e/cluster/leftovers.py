@@ -17,7 +17,7 @@ from .commands import output_of, succeeds
 from .network import parse_tables
 from .node import cgroup_hierarchies
 from .processes import all_pids, command_line, end, start_ticks
-from .settings import CGROUP_ROOT, ClusterError, Settings
+from .settings import ClusterError, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +54,24 @@ def our_processes(settings: Settings) -> dict[int, str]:
         text = " ".join(command_line(pid))
         if pid != os.getpid() and any(mark in text for mark in marks):
             found[pid] = text[:200]
-    for pid in grouped_pids():
+    for pid in grouped_pids(settings):
         found.setdefault(pid, " ".join(command_line(pid))[:200])
     return {pid: text for pid, text in found.items() if start_ticks(pid) is not None}
 
 
-def our_groups() -> list[Path]:
+def our_groups(settings: Settings) -> list[Path]:
     """Return our control groups, children before parents."""
     groups: list[Path] = []
     for hierarchy in cgroup_hierarchies():
-        for folder, _, _ in os.walk(hierarchy / CGROUP_ROOT, topdown=False):
+        for folder, _, _ in os.walk(hierarchy / settings.cgroup, topdown=False):
             groups.append(Path(folder))
     return groups
 
 
-def grouped_pids() -> set[int]:
+def grouped_pids(settings: Settings) -> set[int]:
     """Return the pids in our control groups: pods, whoever their parent is."""
     found: set[int] = set()
-    for group in our_groups():
+    for group in our_groups(settings):
         try:
             text = (group / "cgroup.procs").read_text(encoding="utf-8")
         except OSError:
@@ -103,7 +103,7 @@ def observe(settings: Settings) -> Observed:
         links=frozenset(line.split(": ")[1].split("@")[0] for line in links),
         namespaces=frozenset(output_of(["ip", "netns", "list"]).split("\n")) - {""},
         rules=frozenset(rules),
-        control_groups=frozenset(str(group) for group in our_groups()),
+        control_groups=frozenset(str(group) for group in our_groups(settings)),
     )
 
 
@@ -120,7 +120,7 @@ def sweep_pods(settings: Settings) -> None:
     """End every shim and pod process; containerd and kubelet must have ended before."""
     # Shims first: each would report and clean up for a containerd that is gone.
     end(_shims(settings), patience_seconds=0.0)
-    end(grouped_pids(), patience_seconds=0.0)
+    end(grouped_pids(settings), patience_seconds=0.0)
 
 
 def sweep_mounts(settings: Settings) -> None:
@@ -138,13 +138,13 @@ def sweep_mounts(settings: Settings) -> None:
             raise ClusterError(f"cannot unmount {point}; see who holds it: fuser -vm {point}")
 
 
-def sweep_groups() -> None:
+def sweep_groups(settings: Settings) -> None:
     """Remove our control groups.
 
     Raises:
         ClusterError: a process is still in one.
     """
-    for group in our_groups():
+    for group in our_groups(settings):
         try:
             group.rmdir()
         except OSError as error:

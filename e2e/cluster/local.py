@@ -139,7 +139,7 @@ def down(settings: Settings, *, purge: bool = False) -> None:
         end_recorded(folder, names=names, patience_seconds=PATIENCE_SECONDS)
     sweep_pods(settings)
     sweep_mounts(settings)
-    sweep_groups()
+    sweep_groups(settings)
     if settings.cluster.exists():
         stop_network(settings)
         sweep_files(settings)

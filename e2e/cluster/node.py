@@ -9,7 +9,6 @@ from .commands import output_of, succeeds, tail, wait_until
 from .control_plane import add_gpus, kubectl, processes_folder
 from .processes import start
 from .settings import (
-    CGROUP_ROOT,
     GPU_COUNT,
     NODE_ADDRESS,
     NODE_NAME,
@@ -88,7 +87,7 @@ def _kubelet_config(settings: Settings) -> dict[str, object]:
         "kind": "KubeletConfiguration",
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": True,
-        "cgroupRoot": f"/{CGROUP_ROOT}",
+        "cgroupRoot": f"/{settings.cgroup}",
         "enforceNodeAllocatable": ["pods"],
         "failSwapOn": False,
         "failCgroupV1": False,
@@ -185,7 +184,7 @@ def start_node(settings: Settings) -> None:
         ClusterError: the node is not Ready in time.
     """
     for hierarchy in cgroup_hierarchies():
-        (hierarchy / CGROUP_ROOT).mkdir(exist_ok=True)
+        (hierarchy / settings.cgroup).mkdir(exist_ok=True)
     folder = settings.cluster
     for name, config in (
         ("kubelet", _kubelet_config(settings)),

@@ -6,6 +6,7 @@ things the kernel keeps elsewhere (links, iptables rules, control groups).
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +24,6 @@ POD_SUBNET = "10.244.0.0/24"
 POD_GATEWAY = "10.244.0.1"
 SERVICE_SUBNET = "10.96.0.0/16"
 SERVICE_KUBERNETES = "10.96.0.1"
-CGROUP_ROOT = "speculative"
-"""Parent control group of every pod, so that membership names what is ours."""
 GPU_COUNT = 8
 """`nvidia.com/gpu` on the node; a number for the scheduler, no device."""
 
@@ -71,6 +70,11 @@ class Settings:
     @property
     def kubeconfig(self) -> Path:
         return self.home / "kubeconfig"
+
+    @property
+    def cgroup(self) -> str:
+        """Parent control group of every pod: membership names what is ours, and only ours."""
+        return "speculative-" + hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
 
     @property
     def containerd_root(self) -> Path:

@@ -92,7 +92,7 @@ def _weight_is_awaited(snapshot: Snapshot) -> bool:
     canary = snapshot.status.canary
     if canary is None or canary.weight_observed_at is not None:
         return False
-    return canary.weight > 0 or snapshot.ready_pods(canary.hash) > 0
+    return canary.weight > 0 or (canary.step < 0 and snapshot.ready_pods(canary.hash) > 0)
 
 
 def _gateway_lags(snapshot: Snapshot) -> bool:
