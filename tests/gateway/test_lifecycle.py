@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.backends import Backend, running
 from tests.gateway.harness import CANARY, STABLE, Gateway, backend, cluster, eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 
 async def test_without_a_route_users_get_503_and_the_pod_is_not_ready(fresh: Gateway) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.backends import Backend, free_port
 from tests.gateway.harness import CANARY, NATIVE, STABLE, Gateway, backend, cluster, eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 
 async def test_a_stream_arrives_event_by_event(proxy: Gateway, stable: Backend) -> None:
