@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .commands import output_of, succeeds, tail, wait_until
 from .pki import kubeconfig, make_certificates, write_kubeconfigs
-from .processes import start
+from .processes import require_live, start
 from .settings import (
     NODE_ADDRESS,
     SERVICE_SUBNET,
@@ -149,12 +149,23 @@ def start_control_plane(settings: Settings) -> None:
         argv = [str(binaries / program), *arguments]
         start(folder, name=name, argv=argv, log=logs / f"{name}.log")
         if name == "apiserver":
-            wait_until(
-                lambda: api_is_ready(settings),
-                label="API server ready",
-                seconds=READY_SECONDS,
-                why_not=lambda: f"end of its log:\n{tail(logs / 'apiserver.log')}",
-            )
+            _wait_for_api(settings)
+
+
+def _wait_for_api(settings: Settings) -> None:
+    log = settings.logs / "apiserver.log"
+
+    def ready() -> bool:
+        require_live(processes_folder(settings), "etcd", settings.logs / "etcd.log")
+        require_live(processes_folder(settings), "apiserver", log)
+        return api_is_ready(settings)
+
+    wait_until(
+        ready,
+        label="API server ready",
+        seconds=READY_SECONDS,
+        why_not=lambda: f"end of its log:\n{tail(log)}",
+    )
 
 
 def add_gpus(settings: Settings, *, node: str, count: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .commands import output_of, succeeds, tail, wait_until
 from .control_plane import add_gpus, kubectl, processes_folder
-from .processes import start
+from .processes import require_live, start
 from .settings import (
     GPU_COUNT,
     NODE_ADDRESS,
@@ -157,9 +157,15 @@ def start_containerd(settings: Settings) -> None:
     network.write_text(json.dumps(_network_config(settings), indent=1), encoding="utf-8")
     log = settings.logs / "containerd.log"
     argv = ["containerd", "--config", str(config)]
-    start(processes_folder(settings), name="containerd", argv=argv, log=log)
+    records = processes_folder(settings)
+    start(records, name="containerd", argv=argv, log=log)
+
+    def answers() -> bool:
+        require_live(records, "containerd", log)
+        return containerd_answers(settings)
+
     wait_until(
-        lambda: containerd_answers(settings),
+        answers,
         label="containerd ready",
         seconds=READY_SECONDS,
         why_not=lambda: f"end of its log:\n{tail(log)}",
@@ -205,8 +211,13 @@ def start_node(settings: Settings) -> None:
     records, log = processes_folder(settings), settings.logs / "kubelet.log"
     start(records, name="kubelet", argv=kubelet, log=log)
     start(records, name="kube-proxy", argv=proxy, log=settings.logs / "kube-proxy.log")
+
+    def ready() -> bool:
+        require_live(records, "kubelet", log)
+        return node_is_ready(settings)
+
     wait_until(
-        lambda: node_is_ready(settings),
+        ready,
         label="node ready",
         seconds=READY_SECONDS,
         why_not=lambda: f"end of the kubelet's log:\n{tail(log)}",

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .commands import tail
 from .settings import ClusterError
 
 
@@ -83,6 +84,17 @@ def live_pid(record: Recorded) -> int | None:
         if command_line(pid) == record.argv and start_ticks(pid) is not None:
             return pid
     return None
+
+
+def require_live(folder: Path, name: str, log: Path) -> None:
+    """Check a program while waiting for what it does.
+
+    Raises:
+        ClusterError: it ended; with the end of its log.
+    """
+    live = (live_pid(record) for record in recorded(folder) if record.name == name)
+    if not any(live):
+        raise ClusterError(f"{name} ended; end of {log}:\n{tail(log)}")
 
 
 def start(folder: Path, *, name: str, argv: Sequence[str], log: Path) -> Recorded:

@@ -27,6 +27,9 @@ SERVICE_KUBERNETES = "10.96.0.1"
 GPU_COUNT = 8
 """`nvidia.com/gpu` on the node; a number for the scheduler, no device."""
 
+LONGEST_HOME = 55
+"""containerd's sockets lie inside, and it refuses paths of more than 104 characters."""
+
 
 class ClusterError(Exception):
     """The cluster tool cannot do what was asked; the message says what to do."""
@@ -106,9 +109,8 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
     home = Path(environment.get("SPECULATIVE_HOME", "") or default_home)
     if not home.is_absolute():
         raise ClusterError(f"SPECULATIVE_HOME={home} must be an absolute path")
-    # containerd's socket lies inside, and a socket's path ends at 107 bytes.
-    if len(str(home)) > 70:
-        raise ClusterError(f"SPECULATIVE_HOME={home} is longer than 70 characters")
+    if len(str(home)) > LONGEST_HOME:
+        raise ClusterError(f"SPECULATIVE_HOME={home} is longer than {LONGEST_HOME} characters")
     return Settings(
         repository=Path(__file__).resolve().parents[2],
         home=home,

@@ -27,7 +27,7 @@ def test_everything_of_the_cluster_lies_in_the_folder_named() -> None:
         ({"API_PORT": "http"}, "API_PORT=http is not a port number"),
         ({"API_PORT": "70000"}, "API_PORT=70000 is not a port number"),
         ({"SPECULATIVE_HOME": "cache"}, "SPECULATIVE_HOME=cache must be an absolute path"),
-        ({"SPECULATIVE_HOME": "/" + "x" * 90}, "longer than 70 characters"),
+        ({"SPECULATIVE_HOME": "/" + "x" * 90}, "longer than 55 characters"),
     ],
     ids=["kind", "port word", "port range", "relative", "long"],
 )
