@@ -100,16 +100,3 @@ def build_programs(settings: Settings, wanted: tuple[Program, ...]) -> None:
         partial.replace(target)
         stamp.write_text(digest, encoding="utf-8")
     say(f"programs in {settings.binaries}: {', '.join(program.name for program in wanted)}")
-
-
-def helm_program(settings: Settings) -> Path:
-    """Return helm, built where it is not installed.
-
-    Raises:
-        ClusterError: the build failed.
-    """
-    installed = shutil.which("helm")
-    if installed is not None:
-        return Path(installed)
-    build_programs(settings, (helm(),))
-    return settings.binaries / "helm"

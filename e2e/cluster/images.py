@@ -24,6 +24,8 @@ OPERATOR_IMAGE = "localhost/speculative-operator:dev"
 GATEWAY_IMAGE = "localhost/speculative-gateway:dev"
 WORKER_IMAGE = "localhost/speculative-worker:dev"
 SIMULATE_IMAGE = "localhost/speculative-worker-simulate:dev"
+CLUSTER_IMAGES = (OPERATOR_IMAGE, GATEWAY_IMAGE, SIMULATE_IMAGE, WORKER_IMAGE)
+"""What a node needs."""
 
 _HERE = Path(__file__).parent
 _BASE_PACKAGES = "python3,python3-pip,python3-venv,ca-certificates,libnuma1"

@@ -19,6 +19,9 @@ from .node import cgroup_hierarchies
 from .processes import all_pids, command_line, end, start_ticks
 from .settings import ClusterError, Settings
 
+_SOCKETS = Path("/run/containerd/s")
+"""Fixed in containerd 1.6, whatever its state folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -33,6 +36,8 @@ class Observed:
     rules: frozenset[str]
     """Rules and own chains of iptables and ip6tables."""
     control_groups: frozenset[str]
+    sockets: frozenset[str]
+    """Of containerd's shims."""
 
 
 def _decoded(path: str) -> str:
@@ -104,6 +109,7 @@ def observe(settings: Settings) -> Observed:
         namespaces=frozenset(output_of(["ip", "netns", "list"]).split("\n")) - {""},
         rules=frozenset(rules),
         control_groups=frozenset(str(group) for group in our_groups(settings)),
+        sockets=frozenset(str(path) for path in _SOCKETS.glob("*")),
     )
 
 
@@ -121,6 +127,14 @@ def sweep_pods(settings: Settings) -> None:
     # Shims first: each would report and clean up for a containerd that is gone.
     end(_shims(settings), patience_seconds=0.0)
     end(grouped_pids(settings), patience_seconds=0.0)
+
+
+def sweep_sockets(settings: Settings) -> None:
+    """Remove the shims' sockets, which lie outside of our folder; while their bundles are there."""
+    for bundle in settings.containerd_state.glob("io.containerd.runtime.v2.task/*/*/address"):
+        address = bundle.read_text(encoding="utf-8").removeprefix("unix://")
+        if address.startswith(str(_SOCKETS)):
+            Path(address).unlink(missing_ok=True)
 
 
 def sweep_mounts(settings: Settings) -> None:

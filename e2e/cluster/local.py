@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from . import control_plane, node
-from .binaries import build_programs, programs
+from .binaries import build_programs, helm, programs
 from .commands import output_of, say
 from .control_plane import api_is_ready, kubectl, processes_folder, start_control_plane
-from .leftovers import sweep_files, sweep_groups, sweep_mounts, sweep_pods
+from .leftovers import sweep_files, sweep_groups, sweep_mounts, sweep_pods, sweep_sockets
 from .network import start_network, stop_network
 from .node import containerctl, node_is_ready, start_containerd, start_node
 from .prerequisites import (
@@ -74,6 +74,8 @@ def prepare(settings: Settings) -> None:
         require_space(settings, gibibytes=CLUSTER_GIBIBYTES, purpose="Kubernetes' programs")
     install_packages(settings, CLUSTER_PACKAGES)
     build_programs(settings, programs())
+    if shutil.which("helm") is None:
+        build_programs(settings, (helm(),))
 
 
 def up(settings: Settings) -> None:
@@ -138,12 +140,12 @@ def down(settings: Settings, *, purge: bool = False) -> None:
     for names in (node.NAMES, control_plane.NAMES):
         end_recorded(folder, names=names, patience_seconds=PATIENCE_SECONDS)
     sweep_pods(settings)
+    sweep_sockets(settings)
     sweep_mounts(settings)
     sweep_groups(settings)
     if settings.cluster.exists():
         stop_network(settings)
         sweep_files(settings)
-    settings.kubeconfig.unlink(missing_ok=True)
     if purge:
         shutil.rmtree(settings.containerd_root, ignore_errors=True)
     say(f"cluster is down, {time.monotonic() - started:.1f} s; caches stay in {settings.home}")

