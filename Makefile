@@ -4,6 +4,8 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
+# The recipes share one cluster and two cores.
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 TOOL := $(PYTHON) -m e2e.cluster

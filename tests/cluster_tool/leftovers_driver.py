@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 
 from e2e.cluster import local
@@ -59,10 +60,25 @@ def kill(settings: Settings, *names: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def interrupt_a_start(settings: Settings) -> None:
+    """Kill a start, as a power button would, when it has begun with the control plane."""
+    start = [sys.executable, "-m", "e2e.cluster", "up"]
+    with subprocess.Popen(start, stdout=subprocess.DEVNULL) as process:
+        wait_until(
+            (processes_folder(settings) / "etcd.json").exists,
+            label="half a cluster",
+            seconds=60,
+            why_not=lambda: "etcd was not started",
+        )
+        process.kill()
+
+
 def main(how: str) -> None:
     """Print, as JSON, what is left and what ran meanwhile."""
     settings = current_settings()
     before = observe(settings)
+    if how == "interrupted start":
+        interrupt_a_start(settings)
     local.up(settings)
     run_pod(settings)
     during = left_over(before, observe(settings))

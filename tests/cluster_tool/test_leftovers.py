@@ -40,7 +40,7 @@ def outcome(home: Path, how: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("how", ["down", "crash", "heal"])
+@pytest.mark.parametrize("how", ["down", "crash", "heal", "interrupted start"])
 def test_a_cluster_that_ended_leaves_nothing_behind(how: str) -> None:
     # Not pytest's folder: its path is too long for containerd's sockets.
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
