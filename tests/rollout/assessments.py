@@ -4,7 +4,9 @@ from speculative_api.conditions import Reason
 from speculative_operator.decision import Assessment, MetricVerdict, Outcome
 
 
-def a_metric(outcome: str, *, worse: float = 0.5, measured: bool = True) -> MetricVerdict:
+def a_metric(
+    outcome: str, *, worse: float = 0.5, measured: bool = True, outside: bool = False
+) -> MetricVerdict:
     return MetricVerdict(
         name="AcceptanceLength",
         outcome=outcome,
@@ -15,6 +17,7 @@ def a_metric(outcome: str, *, worse: float = 0.5, measured: bool = True) -> Metr
         needed_not_worse=20.0,
         measured=measured,
         message=f"acceptance: {outcome}",
+        outside_limit=outside,
     )
 
 
@@ -22,6 +25,7 @@ WORSE = Assessment((a_metric(Outcome.FAILED, worse=900.0),), candidate_requests=
 PROVEN = Assessment((a_metric(Outcome.PASSED),), candidate_requests=30)
 QUIET = Assessment((a_metric(Outcome.INCONCLUSIVE),), candidate_requests=30)
 SUSPICIOUS = Assessment((a_metric(Outcome.INCONCLUSIVE, worse=40.0),), candidate_requests=30)
+LOOKS_BAD = Assessment((a_metric(Outcome.INCONCLUSIVE, outside=True),), candidate_requests=30)
 FEW = Assessment((a_metric(Outcome.INCONCLUSIVE),), candidate_requests=2)
 NOTHING = Assessment((a_metric(Outcome.INCONCLUSIVE, measured=False),))
 ALL_FAILED = Assessment(candidate_requests=10, failed_requests_in_a_row=10)

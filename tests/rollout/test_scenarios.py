@@ -5,6 +5,7 @@ from tests.builders import a_spec
 from tests.rollout.assessments import (
     ALL_FAILED,
     FEW,
+    LOOKS_BAD,
     NOTHING,
     PROVEN,
     QUIET,
@@ -125,7 +126,9 @@ def test_time_advances_when_nothing_points_to_worse_and_does_not_call_it_proof()
 
 
 @pytest.mark.parametrize(
-    "assessment", [NOTHING, FEW, SUSPICIOUS], ids=["no data", "few requests", "points to worse"]
+    "assessment",
+    [NOTHING, FEW, SUSPICIOUS, LOOKS_BAD],
+    ids=["no data", "few requests", "points to worse", "figures beyond the limit"],
 )
 def test_inconclusive_canary_waits_for_a_person_once(assessment: object) -> None:
     world, _, canary = trying()
@@ -140,6 +143,27 @@ def test_inconclusive_canary_waits_for_a_person_once(assessment: object) -> None
     assert conditions(world)["Progressing"] == ("Unknown", "AnalysisInconclusive")
     world.annotations[PROMOTE] = f"{canary}/1"
     world.until("Promoted")
+
+
+def test_canary_held_for_lack_of_evidence_is_still_rolled_back_or_proven() -> None:
+    world, stable, canary = trying()
+    world.with_assessment(LOOKS_BAD)
+    world.until("AnalysisInconclusive")
+    world.with_assessment(QUIET)
+    for _ in range(10):
+        world.look(60)
+    assert world.status.canary is not None
+    world.with_assessment(WORSE)
+    world.until("RolledBack", looks=2)
+    assert world.status.stable is not None
+    assert world.status.stable.hash == stable
+    world, _, canary = trying()
+    world.with_assessment(LOOKS_BAD)
+    world.until("AnalysisInconclusive")
+    world.with_assessment(PROVEN)
+    world.until("Promoted")
+    assert world.status.stable is not None
+    assert world.status.stable.hash == canary
 
 
 def test_inconclusive_aborts_or_advances_when_told_so() -> None:

@@ -70,7 +70,9 @@ class MetricVerdict:
     """One metric's evidence so far.
 
     `worse` and `not_worse` are e-values (1 = no evidence); `measured` is false
-    while no block has both arms.
+    while no block has both arms. `outside_limit` says that the plain figures
+    are beyond the limit, whatever they prove: few blocks prove nothing, but
+    time alone must not advance a canary that looks like that.
     """
 
     name: str
@@ -82,6 +84,7 @@ class MetricVerdict:
     needed_not_worse: float
     measured: bool
     message: str
+    outside_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ SHOWN_AT_MOST: Final = 1_000_000
 """Beyond this a model's assumptions, not chance, are the weakest link."""
 
 
+FAILURES_THAT_SAY_SOMETHING: Final = 3
+"""Fewer failed requests are no reason to hold a rollout that proves nothing either way."""
+
+
 def one_in(evidence: float) -> str:
     """`1 in 4,000`: two leading digits, rounded down, between 1 and 1,000,000."""
     whole = math.floor(min(max(evidence, 1.0), SHOWN_AT_MOST))
@@ -40,10 +44,11 @@ def acceptance(
 ) -> MetricVerdict:
     """The verdict on tokens per step; `missing` says why there is none, if there is no block."""
     total = evidence.total
-    figures = ""
+    figures, outside = "", False
     if evidence.blocks:
         ours = total.candidate_hits / total.candidate_exposure
         theirs = total.control_hits / total.control_exposure
+        outside = ours < evidence.limit * theirs
         figures = (
             f"acceptance length {1 + ours:.2f} tokens per step on the candidate, "
             f"{1 + theirs:.2f} on stable: accepts {percent(ours, theirs)} of what stable does, "
@@ -61,6 +66,7 @@ def acceptance(
         needed=(needed_worse, needed_not_worse),
         blocks=evidence.blocks,
         figures=figures,
+        outside=outside,
         counts=f"{total.candidate_exposure:,.0f} candidate steps",
         missing=f"acceptance length not measured: {missing}",
     )
@@ -92,6 +98,7 @@ def errors(
         needed=(needed_worse, needed_not_worse),
         blocks=evidence.blocks,
         figures=figures,
+        outside=_errors_outside(evidence),
         counts=f"{total.candidate_exposure:,.0f} candidate requests",
         missing=f"errors not measured: {missing}",
     )
@@ -109,6 +116,7 @@ def _verdict(
     figures: str,
     counts: str,
     missing: str,
+    outside: bool,
 ) -> MetricVerdict:
     if failed:
         outcome, reason = Outcome.FAILED, worse_reason
@@ -137,7 +145,17 @@ def _verdict(
         needed_not_worse=needed[1],
         measured=blocks > 0,
         message=text,
+        outside_limit=outside,
     )
+
+
+def _errors_outside(evidence: ErrorEvidence) -> bool:
+    """Whether the plain error share is beyond the limit; one or two failures say nothing."""
+    total = evidence.total
+    if total.candidate_hits < FAILURES_THAT_SAY_SOMETHING or total.is_empty:
+        return False
+    ours = total.candidate_hits / total.candidate_exposure
+    return ours > max(evidence.limit, 2 * total.control_hits / total.control_exposure)
 
 
 def _blocks(count: int) -> str:

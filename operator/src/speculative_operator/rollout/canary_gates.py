@@ -9,7 +9,7 @@ from speculative_api.v1alpha1 import (
     PauseStep,
     StableStatus,
 )
-from speculative_operator.decision import Assessment, Event
+from speculative_operator.decision import Assessment, Event, MetricVerdict
 from speculative_operator.rollout.gateways import endpoints_seen, everyone_uses
 from speculative_operator.rollout.steps import canary_replicas, is_finishing, step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
@@ -203,6 +203,9 @@ def _time_over(
     waited = seconds_since(canary.step_started_at, snapshot.now)
     if pause.duration_seconds is None or waited < pause.duration_seconds:
         return None
+    if canary.held is not None:
+        # It waits for a person; evidence may still prove it or roll it back, time may not.
+        return None
     event = Event("StepTimeOver", nothing_worse_message(assessment, waited))
     if canary.weight == 0 or _nothing_points_to_worse(assessment):
         return _enter(snapshot, canary, canary.step + 1, event)
@@ -234,12 +237,18 @@ def _nothing_points_to_worse(assessment: Assessment) -> bool:
     return (
         assessment.candidate_requests >= MINIMUM_REQUESTS
         and any(metric.measured for metric in assessment.metrics)
-        and all(metric.worse < POINTS_TO_WORSE for metric in assessment.metrics)
+        and not any(_points_to_worse(metric) for metric in assessment.metrics)
     )
+
+
+def _points_to_worse(metric: MetricVerdict) -> bool:
+    return metric.worse >= POINTS_TO_WORSE or metric.outside_limit
 
 
 def _inconclusive_message(assessment: Assessment, waited: float) -> str:
     details = "; ".join(metric.message for metric in assessment.metrics)
+    if any(_points_to_worse(metric) for metric in assessment.metrics):
+        return f"{waited:.0f} s are over and it looks worse, not yet proven: {details}"
     return (
         f"{waited:.0f} s are over without a verdict: {assessment.candidate_requests} requests "
         f"answered (at least {MINIMUM_REQUESTS} needed); {details or 'nothing was measured'}"
