@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .commands import output_of, succeeds
 from .network import parse_tables
-from .node import cgroup_hierarchies
+from .node import cgroup_hierarchies, cgroup_names
 from .processes import all_pids, command_line, end, start_ticks
 from .settings import ClusterError, Settings
 
@@ -68,8 +68,9 @@ def our_groups(settings: Settings) -> list[Path]:
     """Return our control groups, children before parents."""
     groups: list[Path] = []
     for hierarchy in cgroup_hierarchies():
-        for folder, _, _ in os.walk(hierarchy / settings.cgroup, topdown=False):
-            groups.append(Path(folder))
+        for name in cgroup_names(settings):
+            for folder, _, _ in os.walk(hierarchy / name, topdown=False):
+                groups.append(Path(folder))
     return groups
 
 

@@ -37,6 +37,19 @@ def cgroup_hierarchies() -> list[Path]:
     return found
 
 
+def cgroup_names(settings: Settings) -> set[str]:
+    """Return our control group, and the one that the kubelet in place was told to use.
+
+    They differ where a cluster was started by another version of this tool.
+    """
+    names = {settings.cgroup}
+    config = settings.cluster / "kubelet.json"
+    if config.exists():
+        told = json.loads(config.read_text(encoding="utf-8"))["cgroupRoot"]
+        names.add(str(told).strip("/"))
+    return names - {""}
+
+
 def _containerd_config(settings: Settings) -> str:
     return f"""version = 2
 root = "{settings.containerd_root}"
