@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .commands import output_of, succeeds, tail, wait_until
 from .pki import kubeconfig, make_certificates, write_kubeconfigs
-from .processes import require_live, start
+from .processes import FIRST, require_live, start
 from .settings import (
     NODE_ADDRESS,
     SERVICE_SUBNET,
@@ -139,7 +139,7 @@ def start_control_plane(settings: Settings) -> None:
         "--unsafe-no-fsync",
         "--logger=zap",
     ]
-    start(folder, name="etcd", argv=etcd, log=logs / "etcd.log")
+    start(folder, name="etcd", argv=etcd, log=logs / "etcd.log", niceness=FIRST)
     flags = {
         "apiserver": ("kube-apiserver", _apiserver_flags(settings)),
         "controller-manager": ("kube-controller-manager", _controller_manager_flags(settings)),
@@ -147,7 +147,7 @@ def start_control_plane(settings: Settings) -> None:
     }
     for name, (program, arguments) in flags.items():
         argv = [str(binaries / program), *arguments]
-        start(folder, name=name, argv=argv, log=logs / f"{name}.log")
+        start(folder, name=name, argv=argv, log=logs / f"{name}.log", niceness=FIRST)
         if name == "apiserver":
             _wait_for_api(settings)
 

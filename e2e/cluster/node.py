@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .commands import output_of, succeeds, tail, wait_until
 from .control_plane import add_gpus, kubectl, processes_folder
-from .processes import require_live, start
+from .processes import FIRST, require_live, start
 from .settings import (
     GPU_COUNT,
     NODE_ADDRESS,
@@ -222,8 +222,9 @@ def start_node(settings: Settings) -> None:
     ]
     proxy = [str(settings.binaries / "kube-proxy"), f"--config={folder / 'kube-proxy.json'}"]
     records, log = processes_folder(settings), settings.logs / "kubelet.log"
-    start(records, name="kubelet", argv=kubelet, log=log)
-    start(records, name="kube-proxy", argv=proxy, log=settings.logs / "kube-proxy.log")
+    start(records, name="kubelet", argv=kubelet, log=log, niceness=FIRST)
+    proxy_log = settings.logs / "kube-proxy.log"
+    start(records, name="kube-proxy", argv=proxy, log=proxy_log, niceness=FIRST)
 
     def ready() -> bool:
         require_live(records, "kubelet", log)
