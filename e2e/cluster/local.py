@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from . import control_plane, node
 from .binaries import build_programs, helm, programs
-from .commands import output_of, say
+from .commands import output_of, say, wait_until
 from .control_plane import api_is_ready, kubectl, processes_folder, start_control_plane
 from .leftovers import sweep_files, sweep_groups, sweep_mounts, sweep_pods, sweep_sockets
 from .network import start_network, stop_network
@@ -35,17 +35,27 @@ PATIENCE_SECONDS = 10.0
 def alone(settings: Settings) -> Iterator[None]:
     """Hold the lock that lets one `up`, `down` or image load run at a time.
 
+    Waits for another one to end.
+
     Raises:
-        ClusterError: another one runs.
+        ClusterError: it has not ended after an hour.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     with (settings.home / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ClusterError(
-                f"another cluster command is running (lock {settings.home / 'lock'}); wait for it"
-            ) from error
+
+        def locked() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        wait_until(
+            locked,
+            label="another cluster command is running; waiting for its end",
+            seconds=3600,
+            why_not=lambda: f"see who holds it: fuser -v {settings.home / 'lock'}",
+        )
         yield
 
 
