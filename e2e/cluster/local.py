@@ -24,7 +24,7 @@ from .prerequisites import (
     require_space,
 )
 from .processes import end_recorded, live_pid, recorded
-from .settings import NODE_NAME, ClusterError, Settings
+from .settings import NODE_NAME, Settings
 from .store import load_pause
 
 PATIENCE_SECONDS = 10.0
