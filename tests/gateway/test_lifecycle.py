@@ -97,6 +97,25 @@ async def test_envoy_is_killed_and_serves_again(
     assert await proxy.answer() == (200, CANARY)
 
 
+async def test_a_frozen_envoy_does_not_take_its_pod_out_of_the_service(
+    proxy: Gateway, stable: Backend
+) -> None:
+    proxy.endpoints(**{STABLE: [stable]})
+    await proxy.route(backend(STABLE, 100))
+    pid = proxy.envoy_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+
+        async def slow() -> bool:
+            return "envoy is slow" in proxy.log("agent")
+
+        await eventually(slow, bool, "the agent noticed")
+        assert await proxy.status_of("/readyz") == 200
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert await proxy.answer() == (200, STABLE)
+
+
 async def test_no_request_fails_while_routes_weights_endpoints_and_agents_change(
     proxy: Gateway, stable: Backend, canary: Backend
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from .configuration import WEIGHT_PREFIX, Configuration, content_digest, shares
-from .errors import EnvoyUnreachable
+from .errors import EnvoySlow, EnvoyUnreachable
 
 TIMEOUT_SECONDS = 2.0
 _REVISION_STATISTICS = (
@@ -111,7 +111,9 @@ class Admin:
                 text = await response.text()
                 if response.status != 200:
                     raise EnvoyUnreachable(f"admin {path}: status {response.status}")
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise EnvoySlow(f"admin {path}: no answer in {TIMEOUT_SECONDS:.0f} s") from error
+        except aiohttp.ClientError as error:
             raise EnvoyUnreachable(f"admin {path}: {error!r}") from error
         answer: dict[str, Any] = json.loads(text)
         return answer

@@ -23,7 +23,7 @@ from .acceptance import accepted
 from .admin import Admin, Life
 from .applier import Applier, Superseded
 from .configuration import Configuration
-from .errors import EnvoyUnreachable, ReadbackMismatch, RouteRefused
+from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch, RouteRefused
 from .kubernetes import Cluster, FromKubernetes
 from .render import rendered
 from .serving import serving
@@ -43,6 +43,9 @@ CACHE_SECONDS = 1.0
 """Age up to which `/state` answers from the last reading."""
 LEAVE_SECONDS = 3.0
 """After SIGTERM: how long Envoy may look alive, or be gone, before the agent leaves."""
+SLOW_SECONDS = 30.0
+"""An Envoy that was verified and is late with its answers is still trusted to serve for so long:
+taking every gateway out of the Service because the machine is busy would refuse all users."""
 STALL_SECONDS = 60.0
 """A loop that has not turned for this long is not alive."""
 
@@ -61,6 +64,7 @@ class Agent:
         self._used_since: Life | None = None
         """The life of Envoy in which the route was read back."""
         self._verified_at = 0.0
+        self._answered_at = 0.0
         self._retry_at = 0.0
         self._refusal = ""
         """Why the newest observation is not used as it is."""
@@ -110,7 +114,12 @@ class Agent:
         life: Life | None = None
         try:
             life = await self._admin.life()
+            self._answered_at = time.monotonic()
             await self._keep(life)
+        except EnvoySlow as error:
+            _log.warning("envoy is slow: %s", error)
+            if time.monotonic() > self._answered_at + SLOW_SECONDS:
+                self._used_since = None
         except EnvoyUnreachable as error:
             if self._used_since is not None:
                 _log.warning("envoy is away: %s", error)

@@ -3,6 +3,7 @@
 GatewayError
 ├── RouteRefused       what was asked for can't or must not be used; no retry
 ├── EnvoyUnreachable   its admin interface does not answer; try again soon
+│   └── EnvoySlow      not in time; on a starved machine it serves all the same
 └── ReadbackMismatch   Envoy answers, and does not use what was written
 """
 
@@ -17,6 +18,10 @@ class RouteRefused(GatewayError):
 
 class EnvoyUnreachable(GatewayError):
     """Envoy's admin interface did not answer, or answered with an error."""
+
+
+class EnvoySlow(EnvoyUnreachable):
+    """Envoy's admin interface did not answer in time: busy or frozen, not gone."""
 
 
 class ReadbackMismatch(GatewayError):
