@@ -28,6 +28,8 @@ from .watch import Watch
 from .world import Observer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+LOAD_TOKENS = 12
+"""Longest answer under load: short ones fill the blocks of the judgement sooner on two cores."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--example", type=Path, default=REPOSITORY / "examples/smollm2.yaml")
     parser.add_argument("--namespace", default="llm")
     parser.add_argument("--models", help="folder of the models on the node; default: ours")
-    parser.add_argument("--streams", type=int, default=3, choices=range(2, 5))
+    parser.add_argument("--streams", type=int, default=4, choices=range(2, 5))
     parser.add_argument("--report", type=Path, default=REPOSITORY / "build/demo-report.json")
     parser.add_argument(
         "--skip-setup", action="store_true", help="the cluster, images, model and chart are there"
@@ -95,6 +97,9 @@ def _values() -> list[str]:
         f"operator.image={OPERATOR_IMAGE}",
         f"gateway.image={GATEWAY_IMAGE}",
         f"worker.image={WORKER_IMAGE}",
+        # Two engines take both cores of a small machine: the operator's share beside them.
+        "resources.requests.cpu=300m",
+        "settings.scrapeTimeoutSeconds=5",
     ]
 
 
@@ -130,7 +135,7 @@ async def _story(demo: Demo, *, streams: int) -> None:
         await phases.talk(demo)
     with demo.display.phase("the accelerated and the native lane, one after the other"):
         await phases.compare_lanes(demo)
-    load = Load(demo.url, streams=streams)
+    load = Load(demo.url, streams=streams, max_tokens=LOAD_TOKENS)
     try:
         async with load:
             demo.watch.figures = lambda: f"{load.report().short_line()} | "

@@ -138,9 +138,9 @@ def _pod_spec(
         # The whole grace period; the supervisor stops Envoy 10 s before its end.
         {"name": "DRAIN_SECONDS", "value": str(grace)},
     ]
-    envoy = _container("envoy", "supervise", settings, env, memory=("128Mi", "512Mi"))
+    envoy = _container("envoy", "supervise", settings, env, cpu="250m", memory=("128Mi", "512Mi"))
     envoy["ports"] = [{"name": "http", "containerPort": labels.GATEWAY_PORT}]
-    agent = _container("agent", "agent", settings, env, memory=("96Mi", "256Mi"))
+    agent = _container("agent", "agent", settings, env, cpu="100m", memory=("96Mi", "256Mi"))
     agent["ports"] = [{"name": "agent", "containerPort": labels.AGENT_PORT}]
     agent["readinessProbe"] = _probe("/readyz", 2)
     agent["livenessProbe"] = _probe("/livez", 10)
@@ -174,8 +174,10 @@ def _container(
     settings: Settings,
     env: list[dict[str, Any]],
     *,
+    cpu: str,
     memory: tuple[str, str],
 ) -> dict[str, Any]:
+    """A container; `cpu` is its share beside engines that take all they get, not a limit."""
     requested, limit = memory
     return {
         "name": name,
@@ -184,7 +186,7 @@ def _container(
         "args": [command],
         "env": env,
         "resources": {
-            "requests": {"cpu": "50m", "memory": requested},
+            "requests": {"cpu": cpu, "memory": requested},
             "limits": {"memory": limit},
         },
         "securityContext": _RESTRICTED,
