@@ -4,11 +4,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.builders import NAMESPACE, a_snapshot, a_spec, a_status, some_words
+from tests.builders import (
+    NAMESPACE,
+    a_gateway,
+    a_record,
+    a_snapshot,
+    a_spec,
+    a_status,
+    some_words,
+)
 
-from speculative_api.gateway import ROUTE_KEY, Route
+from speculative_api.gateway import ROUTE_KEY, Auth, Route
 from speculative_operator.decision import Decision, Share
 from speculative_operator.desired.route import next_route, route_config_map
+from speculative_operator.rollout.decide import decide
 from speculative_operator.snapshot import Snapshot
 
 STABLE, CANARY = some_words(4), some_words(6)
@@ -52,9 +61,31 @@ def test_a_lost_config_map_does_not_turn_the_sequence_back() -> None:
     assert found.sequence == 42
 
 
+def test_a_route_made_anew_is_newer_than_what_a_gateway_uses() -> None:
+    # The ConfigMap was deleted and status emptied: the gateway refuses anything older.
+    status = a_status(stable=STABLE)
+    world = a_snapshot(status=status, gateways=[a_gateway({STABLE.hash: 100}, sequence=17)])
+    assert next_route(world, decided((STABLE.hash, 100), status=status)).sequence == 18
+
+
+def test_a_deleted_config_map_leaves_the_sequence_in_status() -> None:
+    status = a_status(stable=STABLE, routeSequence=41)
+    decision = decide(a_snapshot(status=status, revisions=[a_record(STABLE)]))
+    assert decision.status.route_sequence == 41
+
+
 def test_the_default_is_stable_also_when_the_canary_has_everything() -> None:
     route = next_route(the_world(), decided((STABLE.hash, 0), (CANARY.hash, 100)))
     assert route.default == STABLE.hash
+
+
+def test_a_route_with_auth_is_refused_by_agents_that_would_ignore_it() -> None:
+    decision = decided((STABLE.hash, 100))
+    plain = next_route(the_world(), decision)
+    found = next_route(the_world(plain, gateway={"auth": {"apiKeysSecret": "keys"}}), decision)
+    assert (plain.schema_version, plain.auth) == (1, None)
+    assert (found.schema_version, found.auth) == (2, Auth(api_keys_secret="keys"))
+    assert found.sequence == plain.sequence + 1
 
 
 def test_without_shares_there_is_no_default() -> None:

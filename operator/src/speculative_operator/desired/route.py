@@ -39,10 +39,24 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         ),
     )
     before = snapshot.route
-    if before is not None and wanted == before.model_copy(update={"sequence": 0}):
+    known = _highest_known(snapshot, decision)
+    same = before is not None and wanted == before.model_copy(update={"sequence": 0})
+    if before is not None and same and before.sequence >= known:
         return before
-    known = max(before.sequence if before else 0, decision.status.route_sequence)
     return wanted.model_copy(update={"sequence": known + 1})
+
+
+def _highest_known(snapshot: Snapshot, decision: Decision) -> int:
+    """The highest sequence that anybody knows of.
+
+    The ConfigMap may have been deleted or edited by hand; an agent refuses
+    what is older than the route it uses, for ever.
+    """
+    known = [decision.status.route_sequence, snapshot.status.route_sequence]
+    known += [snapshot.route.sequence] if snapshot.route else []
+    states = (gateway.state for gateway in snapshot.gateways if gateway.state is not None)
+    known += [state.sequence for state in states if state.owner_uid == snapshot.uid]
+    return max(known)
 
 
 def _backend(name: str, hash_: str, weight: int) -> api.Backend:

@@ -46,7 +46,10 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
             "conditions": conditions,
             "stable": stable,
             "canary": canary,
-            "route_sequence": snapshot.route.sequence if snapshot.route else 0,
+            # Never lower: an agent refuses a route older than the one it uses.
+            "route_sequence": max(
+                status.route_sequence, snapshot.route.sequence if snapshot.route else 0
+            ),
             "replicas": sum(len(snapshot.pods_of(revision)) for revision in serving),
             "selector": f"{REVISION} in ({','.join(serving)})" if serving else "",
             "message": progressing.message[:1000],
