@@ -98,6 +98,21 @@ def test_scaling_the_gateway_does_not_change_its_pods() -> None:
     assert template(1) == template(3)
 
 
+def test_only_the_agent_sees_the_keys_and_only_where_there_are_some() -> None:
+    def pod(**gateway: object) -> Any:
+        world = a_snapshot(a_spec(gateway=gateway), status=a_status(stable=STABLE))
+        return rendered(world)["Deployment/chat-gateway"]["spec"]["template"]["spec"]
+
+    plain, guarded = pod(), pod(auth={"apiKeysSecret": "chat-keys"})
+    assert [volume["name"] for volume in plain["volumes"]] == ["shared"]
+    (keys,) = (volume for volume in guarded["volumes"] if volume["name"] == "keys")
+    assert keys["secret"] == {"secretName": "chat-keys", "defaultMode": 0o440, "optional": True}
+    mounts = {each["name"]: each["volumeMounts"] for each in guarded["containers"]}
+    assert [mount["name"] for mount in mounts["envoy"]] == ["shared"]
+    (mount,) = (mount for mount in mounts["agent"] if mount["name"] == "keys")
+    assert mount["readOnly"]
+
+
 def test_the_gateway_outlasts_the_longer_drain_of_stable_and_spec() -> None:
     stable = some_words(engine={"drainSeconds": 600})
     world = a_snapshot(status=a_status(stable=stable), revisions=[a_record(stable)])

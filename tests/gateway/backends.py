@@ -33,6 +33,8 @@ class Backend:
     reset_streams: bool = False
     """Reset the connection when a held stream is released."""
     lane_seen: list[str] = field(default_factory=list)
+    headers_seen: list[dict[str, str]] = field(default_factory=list)
+    """Of every generation, names in lower case."""
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hold(self) -> None:
@@ -47,6 +49,7 @@ class Backend:
         """`POST /v1/chat/completions`, streamed if the body says so."""
         body = await request.json()
         self.requests += 1
+        self.headers_seen.append({k.lower(): v for k, v in request.headers.items()})
         self.lane_seen.append(request.headers.get("x-speculative-lane", ""))
         if self.reset_requests:
             _reset(request)

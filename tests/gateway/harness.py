@@ -83,6 +83,7 @@ class Gateway:
             "LISTEN_ADDRESS": "127.0.0.1",
             "POD_NAME": "gateway-0",
             "CONCURRENCY": "1",
+            "API_KEYS_DIRECTORY": str(self.folder / "keys"),
             "DRAIN_SECONDS": str(self.drain_seconds),
             "DRAIN_MINIMUM_SECONDS": "0",
         }
@@ -126,6 +127,16 @@ class Gateway:
         temporary = self.wanted / f".{name}"
         temporary.write_text(content if isinstance(content, str) else json.dumps(content))
         temporary.replace(self.wanted / name)
+
+    def keys(self, **clients: str) -> None:
+        """Swaps the mounted Secret as the kubelet does: a new folder, then its link."""
+        folder = self.folder / "keys"
+        version = folder / f"..{len(list(folder.glob('..*'))) if folder.exists() else 0}"
+        version.mkdir(parents=True)
+        for client, key in clients.items():
+            (version / client).write_text(key)
+        (folder / "..new").symlink_to(version.name)
+        (folder / "..new").replace(folder / "..data")
 
     def endpoints(self, **revisions: list[Backend]) -> None:
         """Says which fake workers are ready, by revision."""

@@ -20,6 +20,7 @@ from speculative_gateway.configuration import (
     shares,
 )
 from speculative_gateway.errors import RouteRefused
+from speculative_gateway.keys import Keys
 from speculative_gateway.render import Endpoint, empty, rendered
 from speculative_gateway.settings import Settings
 
@@ -29,6 +30,7 @@ ENDPOINTS = {
     "chat-a": (Endpoint("10.0.0.2"), Endpoint("10.0.0.1")),
     "chat-c": (Endpoint("fd00::3"),),
 }
+KEYS = Keys({"bob": "bobs-secret-key", "alice": "alices-secret-key"})
 ROUTES = {
     "empty": gateway.Route(owner_uid="u", sequence=1, model="m"),
     "canary-and-native": gateway.Route(
@@ -42,6 +44,15 @@ ROUTES = {
         ),
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         timeouts=gateway.Timeouts(request_seconds=0, idle_seconds=120),
+    ),
+    "with-keys": gateway.Route(
+        schema_version=2,
+        owner_uid="u",
+        sequence=8,
+        model="m",
+        default="a" * 10,
+        backends=(gateway.Backend(hash="a" * 10, service="chat-a", weight=100),),
+        auth=gateway.Auth(api_keys_secret="chat-keys"),
     ),
 }
 
@@ -59,7 +70,7 @@ def _golden(name: str, content: object) -> None:
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_rendered_files_are_golden(name: str) -> None:
-    texts = files(rendered(ROUTES[name], ENDPOINTS, folder=FOLDER))
+    texts = files(rendered(ROUTES[name], ENDPOINTS, folder=FOLDER, keys=KEYS))
     _golden(name, {file: json.loads(text) for file, text in texts.items()})
 
 
@@ -80,6 +91,14 @@ def test_a_changed_timeout_changes_the_digest_of_the_routes() -> None:
         for each in (one, other)
     }
     assert len(digests) == 2
+
+
+def test_keys_reach_envoy_only_where_the_route_asks_for_them() -> None:
+    texts = {
+        name: json.dumps(files(rendered(route, ENDPOINTS, folder=FOLDER, keys=KEYS)))
+        for name, route in ROUTES.items()
+    }
+    assert [name for name, text in texts.items() if "secret-key" in text] == ["with-keys"]
 
 
 @pytest.mark.parametrize(

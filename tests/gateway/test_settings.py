@@ -22,6 +22,12 @@ def test_variables_are_read() -> None:
     assert (settings.drain_seconds, settings.agent_port) == (30, 1)
 
 
+def test_keys_are_mounted_or_not() -> None:
+    assert Settings.from_environment({}).api_keys_directory is None
+    found = Settings.from_environment({"API_KEYS_DIRECTORY": "/keys"})
+    assert found.api_keys_directory == Path("/keys")
+
+
 def test_a_wrong_number_is_named() -> None:
     with pytest.raises(ValueError, match="DRAIN_SECONDS: 'soon' is not a number"):
         Settings.from_environment({"DRAIN_SECONDS": "soon"})

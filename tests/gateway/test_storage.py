@@ -26,6 +26,26 @@ def test_a_changed_text_is_a_new_file_and_leaves_nothing_beside_it(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_only_the_owner_may_read_what_is_written(tmp_path: Path) -> None:
+    storage.write(tmp_path / "a.json", "1")
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_secret_is_read_as_the_kubelet_mounts_it(tmp_path: Path) -> None:
+    assert storage.read_secret(tmp_path / "nowhere") == {}
+    for version, key in (("..1", "old"), ("..2", "new")):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "alice").write_text(key)
+    (tmp_path / "..data").symlink_to("..2")
+    (tmp_path / "alice").symlink_to("..data/alice")
+    assert storage.read_secret(tmp_path) == {"alice": b"new"}
+
+
+def test_a_plain_folder_is_read_as_a_secret_too(tmp_path: Path) -> None:
+    (tmp_path / "alice").write_text("key")
+    assert storage.read_secret(tmp_path) == {"alice": b"key"}
+
+
 def test_only_files_of_the_prefix_are_removed(tmp_path: Path) -> None:
     storage.write_all(tmp_path, {"eds-a.json": "1", "eds-b.json": "1", "lds.json": "1"})
     assert storage.remove_others(tmp_path, {"eds-a.json": "1"}, "eds-") == ["eds-b.json"]

@@ -40,6 +40,13 @@ class Timeouts(_Lenient):
     idle_seconds: int = 300
 
 
+class Auth(_Lenient):
+    """Only requests with an API key are let in. The keys are never in the route."""
+
+    api_keys_secret: str
+    """Name of the Secret, for messages; the agent reads what is mounted."""
+
+
 class Route(_Lenient):
     """The whole desired route of one SpeculativeDeployment.
 
@@ -47,7 +54,8 @@ class Route(_Lenient):
     (nothing is ready yet: 503). `native` is a lane of its own, outside the sum.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 1
+    """2 where `auth` is set: an agent that would ignore it must refuse the route instead."""
     owner_uid: str
     sequence: int
     """Rises with every change; an agent ignores a lower number of the same owner."""
@@ -58,6 +66,7 @@ class Route(_Lenient):
     backends: tuple[Backend, ...] = ()
     native: Backend | None = None
     timeouts: Timeouts = Timeouts()
+    auth: Auth | None = None
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

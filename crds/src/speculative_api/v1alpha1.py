@@ -423,6 +423,20 @@ class Timeouts(Model):
     )
 
 
+class Auth(Model):
+    """Who may send requests."""
+
+    api_keys_secret: str = Field(
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        description="Secret in this namespace whose entries are API keys: the entry's name is the "
+        "client's name in the access log, its value the key (8 to 1024 visible ASCII characters). "
+        "Clients send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. Changes take effect "
+        "without a restart, as soon as the kubelet has updated the mounted Secret (about a minute "
+        "and a half at most by default). While it is missing or empty, every request is refused.",
+    )
+
+
 class Gateway(Model):
     """How traffic reaches the workers."""
 
@@ -434,6 +448,9 @@ class Gateway(Model):
         default_factory=GatewayService, description="The Service in front of the gateway."
     )
     timeouts: Timeouts = Field(default_factory=Timeouts, description="Timeouts in seconds.")
+    auth: Auth | None = Field(
+        default=None, description="Who may send requests; everybody who can connect when absent."
+    )
 
 
 class PauseStep(Model):

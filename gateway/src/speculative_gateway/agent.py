@@ -24,8 +24,9 @@ from .admin import Admin, Life
 from .applier import Applier, Superseded
 from .configuration import Configuration
 from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch, RouteRefused
+from .keys import Keys, usable
 from .kubernetes import Cluster, FromKubernetes
-from .render import rendered
+from .render import NO_KEYS, rendered
 from .serving import serving
 from .settings import Settings
 from .source import FromDirectory, Observation, Source
@@ -70,6 +71,8 @@ class Agent:
         """Why the newest observation is not used as it is."""
         self._mismatch = ""
         """What Envoy did not take, until it takes the next."""
+        self._locked = False
+        """Keys are asked for and there are none."""
         self._stopping = False
         self._turned_at = time.monotonic()
         self._sampling = asyncio.Lock()
@@ -77,8 +80,8 @@ class Agent:
 
     @property
     def ready(self) -> bool:
-        """A route was read back from the Envoy that runs now, and nobody stops us."""
-        return self._used_since is not None and not self._stopping
+        """A route that lets somebody in is used by the Envoy that runs now; nobody stops us."""
+        return self._used_since is not None and not self._locked and not self._stopping
 
     @property
     def alive(self) -> bool:
@@ -176,12 +179,32 @@ class Agent:
             if route is None:
                 self._refuse(problem)
                 return None, self._applier.on_disk()
-            wanted = rendered(route, endpoints, folder=self._settings.xds)
+            keys = self._keys(route)
+            self._locked = route.auth is not None and not keys.by_client
+            problem = "; ".join(each for each in (problem, keys.problem) if each)
+            wanted = rendered(route, endpoints, folder=self._settings.xds, keys=keys)
         except RouteRefused as refusal:
             self._refuse(str(refusal))
             return self._last, self._applier.on_disk()
         self._refuse(problem)
         return route, wanted
+
+    def _keys(self, route: gateway.Route) -> Keys:
+        """The keys as mounted now; none, with the reason, where they can't be read."""
+        if route.auth is None:
+            return NO_KEYS
+        folder = self._settings.api_keys_directory
+        name = route.auth.api_keys_secret
+        if folder is None:
+            return Keys(problem=f"this pod has no Secret {name} mounted: its successor will")
+        try:
+            found = usable(storage.read_secret(folder))
+        except OSError as error:
+            return Keys(problem=f"Secret {name} can't be read: {error.strerror}")
+        if found.by_client:
+            return found
+        why = found.problem or "it is missing or empty"
+        return Keys(problem=f"every request is refused: Secret {name} has no usable key: {why}")
 
     def _refuse(self, problem: str) -> None:
         if problem and problem != self._refusal:
@@ -234,7 +257,7 @@ class Agent:
             sampled_at=sample.taken_at,
             owner_uid=last.owner_uid if last else "",
             sequence=last.sequence if last else -1,
-            ready=seen and not self._stopping,
+            ready=seen and not self._locked and not self._stopping,
             clusters=sample.clusters(),
             error=self._refusal or self._mismatch,
         )

@@ -11,11 +11,14 @@ from typing import Any
 from speculative_api import labels
 
 from .configuration import CDS_FILE, RDS_FILE, ROUTES, RTDS_FILE, WEIGHTS_LAYER, watched, wrapped
+from .policies import filters
 from .settings import Settings
 
 LDS_FILE = "lds.json"
 CUT_STATISTIC = "speculative.cut"
 """Counter, by revision: answers that began and did not end (see `_cuts`)."""
+
+NO_KEY = "Missing or unknown API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."
 
 _TYPE = "type.googleapis.com/"
 _FILTERS = _TYPE + "envoy.extensions.filters.http."
@@ -65,11 +68,13 @@ def listener(settings: Settings) -> dict[str, Any]:
         "request_headers_timeout": "30s",
         # Routes with backends set their own; this one is for the rest.
         "stream_idle_timeout": "300s",
+        "early_header_mutation_extensions": [_no_forged_client()],
         "http_filters": [
+            *filters(),
             {
                 "name": "envoy.filters.http.router",
                 "typed_config": {"@type": _FILTERS + "router.v3.Router"},
-            }
+            },
         ],
         "local_reply_config": _own_answers(),
         "access_log": [_log(), _cuts()],
@@ -98,39 +103,52 @@ def _address(address: str, port: int) -> dict[str, Any]:
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-def _own_answers() -> dict[str, Any]:
-    """Envoy's own answers (404, 503) in the shape of an OpenAI error."""
+def _no_forged_client() -> dict[str, Any]:
+    """Only we say who the client is."""
+    kind = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation"
+    return {
+        "name": "envoy.http.early_header_mutation.header_mutation",
+        "typed_config": {"@type": _TYPE + kind, "mutations": [{"remove": labels.CLIENT_HEADER}]},
+    }
 
-    def body(kind: str) -> dict[str, Any]:
+
+def _own_answers() -> dict[str, Any]:
+    """Envoy's own answers (401, 404, 503) in the shape of an OpenAI error."""
+
+    def body(
+        kind: str, code: str = "%RESPONSE_CODE%", message: str = "%LOCAL_REPLY_BODY%"
+    ) -> dict[str, Any]:
         return {
-            "json_format": {
-                "error": {
-                    "message": "%LOCAL_REPLY_BODY%",
-                    "type": kind,
-                    "code": "%RESPONSE_CODE%",
-                }
-            },
+            "json_format": {"error": {"message": message, "type": kind, "code": code}},
             "content_type": "application/json",
         }
 
-    unavailable = {
-        "filter": {
-            "status_code_filter": {
-                "comparison": {
-                    "op": "EQ",
-                    "value": {"default_value": 503, "runtime_key": "speculative.unavailable"},
+    def answer(status: int, name: str, form: dict[str, Any], **headers: str) -> dict[str, Any]:
+        return {
+            "filter": {
+                "status_code_filter": {
+                    "comparison": {
+                        "op": "EQ",
+                        "value": {"default_value": status, "runtime_key": f"speculative.{name}"},
+                    }
                 }
-            }
-        },
-        "body_format_override": body("service_unavailable_error"),
-        "headers_to_add": [
-            {
-                "header": {"key": "retry-after", "value": "5"},
-                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-            }
-        ],
-    }
-    return {"mappers": [unavailable], "body_format": body("invalid_request_error")}
+            },
+            "body_format_override": form,
+            "headers_to_add": [
+                {
+                    "header": {"key": key.replace("_", "-"), "value": value},
+                    "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+                }
+                for key, value in headers.items()
+            ],
+        }
+
+    unauthorized = body("invalid_request_error", "invalid_api_key", NO_KEY)
+    mappers = [
+        answer(503, "unavailable", body("service_unavailable_error"), retry_after="5"),
+        answer(401, "unauthorized", unauthorized, www_authenticate="Bearer"),
+    ]
+    return {"mappers": mappers, "body_format": body("invalid_request_error")}
 
 
 def _log() -> dict[str, Any]:
@@ -145,6 +163,7 @@ def _log() -> dict[str, Any]:
                     "method": "%REQ(:METHOD)%",
                     "path": "%PATH(NQ)%",
                     "revision": "%UPSTREAM_CLUSTER%",
+                    "client": f"%REQ({labels.CLIENT_HEADER})%",
                     "lane": f"%REQ({labels.LANE_HEADER})%",
                     "status": "%RESPONSE_CODE%",
                     "flags": "%RESPONSE_FLAGS%",

@@ -15,6 +15,8 @@ from speculative_api import gateway, labels
 
 from .configuration import ROUTES, WEIGHT_PREFIX, Configuration, marked, watched
 from .errors import RouteRefused
+from .keys import Keys
+from .policies import policies
 
 UPSTREAM_IDLE_SECONDS = 4
 """Below the 5 s keep-alive of vLLM's server: reusing a connection that the
@@ -22,6 +24,8 @@ server is about to close is an error that must not be retried."""
 NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
 NO_BACKEND = "No revision is ready to serve yet. Try again later."
 NOT_FOUND = "Only paths under /v1/ are served here."
+
+NO_KEYS = Keys()
 
 _TYPE = "type.googleapis.com/"
 _UNLIMITED = 1_000_000
@@ -42,8 +46,12 @@ Endpoints = Mapping[str, tuple[Endpoint, ...]]
 """Ready endpoints by Service name."""
 
 
-def rendered(route: gateway.Route, endpoints: Endpoints, *, folder: PurePath) -> Configuration:
+def rendered(
+    route: gateway.Route, endpoints: Endpoints, *, folder: PurePath, keys: Keys = NO_KEYS
+) -> Configuration:
     """What Envoy should hold for this route, its files lying in `folder`.
+
+    A route with `auth` and no keys lets nobody in.
 
     Raises:
         RouteRefused: an endpoint is not an IP address with sane ports, or the
@@ -62,7 +70,7 @@ def rendered(route: gateway.Route, endpoints: Endpoints, *, folder: PurePath) ->
             each.hash: _cluster(each.hash, folder, eject=index == 0)
             for index, each in enumerate(revisions)
         },
-        routes=_routes(route),
+        routes=_routes(route, keys),
         weights={backend.hash: backend.weight for backend in route.backends},
     )
 
@@ -166,7 +174,7 @@ def _cluster(revision: str, folder: PurePath, *, eject: bool) -> dict[str, Any]:
     return marked(cluster)
 
 
-def _routes(route: gateway.Route) -> dict[str, Any]:
+def _routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     lane = {
         "headers": [{"name": labels.LANE_HEADER, "string_match": {"exact": "native"}}],
         "prefix": "/v1/",
@@ -185,6 +193,7 @@ def _routes(route: gateway.Route) -> dict[str, Any]:
         "name": "all",
         "domains": ["*"],
         "routes": [native, accelerated, _answer({"prefix": "/"}, 404, NOT_FOUND)],
+        **policies(route, keys),
     }
     return {"name": ROUTES, "validate_clusters": True, "virtual_hosts": [marked(host)]}
 

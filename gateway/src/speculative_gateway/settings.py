@@ -26,6 +26,8 @@ class Settings:
     """Name of the ConfigMap that holds the route."""
     name: str = ""
     """Name of the SpeculativeDeployment; selects the EndpointSlices."""
+    api_keys_directory: Path | None = None
+    """Where the Secret with the API keys is mounted; None where there is none."""
     listen_address: str = "0.0.0.0"  # noqa: S104 - a gateway is there to be reached
     """Address of the users' listener and of the agent."""
     gateway_port: int = labels.GATEWAY_PORT
@@ -68,6 +70,9 @@ class Settings:
             namespace=environment.get("NAMESPACE", ""),
             route_config_map=environment.get("ROUTE_CONFIGMAP", ""),
             name=environment.get("SD_NAME", ""),
+            api_keys_directory=Path(keys)
+            if (keys := environment.get("API_KEYS_DIRECTORY"))
+            else None,
             listen_address=environment.get("LISTEN_ADDRESS") or default.listen_address,
             gateway_port=int(number("GATEWAY_PORT", default.gateway_port)),
             admin_port=int(number("ADMIN_PORT", default.admin_port)),

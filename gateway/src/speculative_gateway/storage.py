@@ -1,8 +1,8 @@
 """Files that other processes read while we write them.
 
 A text is written beside its target and renamed over it, so that a reader sees
-the old or the new one, never half; an equal text is not written at all, so
-that Envoy's watch stays quiet.
+the old or the new one, never half, and only their owner may read: one holds
+keys. An equal text is not written at all, so that Envoy's watch stays quiet.
 """
 
 import os
@@ -14,6 +14,30 @@ from pathlib import Path
 def read(folder: Path) -> dict[str, str]:
     """Every `*.json` in the folder, by file name; nothing if there is no folder."""
     return {path.name: path.read_text() for path in sorted(folder.glob("*.json"))}
+
+
+def read_secret(folder: Path) -> dict[str, bytes]:
+    """The entries of a mounted Secret, all of one version; nothing if it is not there.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    link = folder / "..data"
+    version = link.resolve()
+    while True:
+        source = version if version.is_dir() else folder
+        try:
+            found = {
+                path.name: path.read_bytes()
+                for path in sorted(source.glob("*"))
+                if not path.name.startswith("..") and not path.is_dir()
+            }
+        except FileNotFoundError:
+            found = {}
+        # The kubelet swaps the link, then deletes what it led to.
+        before, version = version, link.resolve()
+        if version == before:
+            return found
 
 
 def write(path: Path, text: str) -> bool:

@@ -25,7 +25,9 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
     lane = lane or native_lane(snapshot, decision)
     native = _backend(snapshot.name, lane.serving, 100) if lane.serving else None
     timeouts = snapshot.spec.gateway.timeouts
+    auth = snapshot.spec.gateway.auth
     wanted = api.Route(
+        schema_version=2 if auth else 1,
         owner_uid=snapshot.uid,
         sequence=0,
         model=_model_name(snapshot, decision),
@@ -37,6 +39,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         timeouts=api.Timeouts(
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
         ),
+        auth=api.Auth(api_keys_secret=auth.api_keys_secret) if auth else None,
     )
     before = snapshot.route
     known = _highest_known(snapshot, decision)
