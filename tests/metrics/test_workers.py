@@ -1,8 +1,10 @@
 """Pods are asked at once, in time, and believed only as far as their answers can be read."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import pytest
 from aiohttp import web
@@ -70,6 +72,41 @@ async def test_worker_and_agent_are_read_each_at_its_place() -> None:
         assert state.sequence == 3
         assert not failures
         assert scraper.silent_seconds("w") < 1
+
+
+@pytest.mark.parametrize(
+    ("role", "changes"),
+    [
+        ("worker", '"generatedTokens": 1000000000000000000000000000000'),
+        ("worker", '"acceptedTokens": -1'),
+        ("worker", '"requestsFinished": "many"'),
+        ("worker", '"engineStartedAt": NaN'),
+        ("worker", '"sampledAt": Infinity'),
+        ("gateway", '"sequence": 1000000000000000000000000000000'),
+        ("gateway", '"envoyStartedAt": NaN'),
+        ("gateway", '"clusters": [{"hash": "x", "weight": 101, "endpoints": 1, "active": 0}]'),
+        ("gateway", '"clusters": [{"hash": "x", "weight": 5, "endpoints": 1, "active": -9}]'),
+        (
+            "gateway",
+            '"clusters": [{"hash": "x", "weight": 5, "endpoints": 1, "active": 0, '
+            '"responses": {"2xx": 1000000000000000000000000000000}}]',
+        ),
+    ],
+)
+async def test_a_figure_that_can_not_be_true_is_no_answer(
+    role: Literal["worker", "gateway"], changes: str
+) -> None:
+    pod = Pod()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        good = json.dumps(DIGEST if request.path == "/digest" else STATE)
+        return web.Response(text=f"{good[:-1]}, {changes}}}", content_type="application/json")
+
+    pod.answer = answer
+    async with a_scraper(pod) as (scraper, failures):
+        await scraper.ask([Target("p", "127.0.0.1", role)])
+        assert failures == [role]
+        assert (scraper.digest("p"), scraper.state("p")) == (None, None)
 
 
 async def test_all_are_asked_at_the_same_time() -> None:

@@ -14,6 +14,10 @@ ROUTE_KEY: Final = "route.json"
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{10}$")]
 Percent = Annotated[int, Field(ge=0, le=100)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+"""Bounded, like every figure that a pod reports: one that can't be true is no answer at all."""
+Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Unix seconds."""
 
 
 class _Lenient(BaseModel):
@@ -57,7 +61,7 @@ class Route(_Lenient):
     schema_version: Literal[1, 2] = 1
     """2 where `auth` is set: an agent that would ignore it must refuse the route instead."""
     owner_uid: str
-    sequence: int
+    sequence: Count
     """Rises with every change; an agent ignores a lower number of the same owner."""
     model: str
     """The name clients put into `model`; shown by the agent, not matched on."""
@@ -85,15 +89,15 @@ class ClusterState(_Lenient):
     """What Envoy itself says about one revision's cluster; counters since `envoy_started_at`."""
 
     hash: str
-    weight: int
+    weight: Percent
     """The final value that Envoy uses, read back; 0 when the route does not name it."""
-    endpoints: int
+    endpoints: Count
     """Endpoints Envoy would send to."""
-    active: int
+    active: Count
     """Requests in flight (`upstream_rq_active`)."""
-    responses: dict[str, int] = Field(default_factory=dict)
+    responses: dict[str, Count] = Field(default_factory=dict)
     """Answers by class: `2xx`, `3xx`, `4xx`, `5xx`."""
-    cut: int = 0
+    cut: Count = 0
     """Requests whose upstream broke off after the response had begun."""
 
 
@@ -102,11 +106,11 @@ class GatewayState(_Lenient):
 
     schema_version: Literal[1] = 1
     pod: str = ""
-    envoy_started_at: float
+    envoy_started_at: Moment
     """Unix seconds: the reset mark of all counters."""
-    sampled_at: float
+    sampled_at: Moment
     owner_uid: str = ""
-    sequence: int = -1
+    sequence: Annotated[int, Field(ge=-1, le=2**53)] = -1
     """Sequence of the route that was applied AND seen in Envoy; -1: none yet."""
     ready: bool = False
     clusters: tuple[ClusterState, ...] = ()

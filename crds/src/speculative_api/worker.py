@@ -94,7 +94,10 @@ class WorkerConfig(_Lenient):
     simulation: Simulation | None = None
 
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+"""Bounded, like every figure that a pod reports: one that can't be true is no answer at all."""
+Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Unix seconds."""
 
 
 class Digest(_Lenient):
@@ -112,9 +115,9 @@ class Digest(_Lenient):
     stalled: bool = False
     phase: str = "Serving"
     """Checking, Loading, Warming, Serving, Draining or Failed."""
-    engine_started_at: float
+    engine_started_at: Moment
     """Unix seconds at which the engine process started: the reset mark of all counters."""
-    sampled_at: float
+    sampled_at: Moment
     """Unix seconds at which the engine's metrics were read."""
     method: str
     num_speculative_tokens: Count | None = None

@@ -1,7 +1,7 @@
 """The published half of status: conditions, live figures and the one-line message."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from speculative_api.conditions import ConditionType, Reason
 from speculative_api.labels import REVISION
@@ -14,6 +14,9 @@ from speculative_operator.rollout.transition import wanted
 from speculative_operator.snapshot import Snapshot, WorkerPod
 
 State = Literal["True", "False", "Unknown"]
+
+LONGEST_STEP: Final = 513
+"""Tokens per step that an engine can reach (k is at most 512); more is not a figure to show."""
 
 
 def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeploymentStatus:
@@ -67,7 +70,9 @@ def acceptance_length(pods: Iterable[WorkerPod]) -> str | None:
         generated += digest.generated_tokens
         accepted += digest.accepted_tokens
     steps = generated - accepted
-    return f"{generated / steps:.2f}" if steps > 0 else None
+    if steps <= 0 or generated > LONGEST_STEP * steps:
+        return None
+    return f"{generated / steps:.2f}"
 
 
 Found = tuple[ConditionType, State, Reason, str]
