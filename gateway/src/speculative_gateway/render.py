@@ -77,7 +77,7 @@ def rendered(
 
 def empty() -> Configuration:
     """Before the first route: every request is answered 503."""
-    route = gateway.Route(owner_uid="", sequence=-1, model="")
+    route = gateway.Route(owner_uid="", sequence=0, model="")
     return rendered(route, {}, folder=PurePath())
 
 
