@@ -112,6 +112,10 @@ SAID = json.dumps({"reason": "VocabularyMismatch", "retryable": False, "detail":
         ({"lastState": ended(SAID), "state": {"running": {}}}, ("VocabularyMismatch", False)),
         ({"state": ended(SAID)}, ("VocabularyMismatch", False)),
         ({"state": ended("segfault")}, ("EngineCrashed", True)),
+        (
+            {"state": ended(json.dumps({"reason": "N" * 99, "retryable": False, "detail": "d"}))},
+            ("EngineCrashed", False),
+        ),
         ({"state": ended(reason="OOMKilled", exitCode=137)}, ("HostMemory", True)),
         ({"state": ended(exitCode=0)}, None),
         ({"state": {"running": {}}}, None),
@@ -120,7 +124,16 @@ SAID = json.dumps({"reason": "VocabularyMismatch", "retryable": False, "detail":
             ("EngineCrashed", True),
         ),
     ],
-    ids=["last words", "words", "no words", "out of memory", "drained", "runs", "newest counts"],
+    ids=[
+        "last words",
+        "words",
+        "no words",
+        "unknown reason",
+        "out of memory",
+        "drained",
+        "runs",
+        "newest counts",
+    ],
 )
 def test_last_words_of_a_worker(
     container: dict[str, Any], expected: tuple[str, bool] | None
@@ -160,6 +173,20 @@ def test_last_words_of_a_worker(
 )
 def test_why_a_pod_does_not_run(status: dict[str, Any], expected: str) -> None:
     assert the_pod(**status).waiting_reason == expected
+
+
+@pytest.mark.parametrize(
+    "conditions, expected",
+    [
+        ([], None),
+        ([{"type": "Ready", "status": "False", "lastTransitionTime": BORN}], None),
+        ([{"type": "Ready", "status": "True", "lastTransitionTime": BORN}], 1767312000.0),
+        ([{"type": "Ready", "status": "True"}], None),
+    ],
+    ids=["nothing said", "not ready", "ready", "ready without a time"],
+)
+def test_since_when_a_pod_is_ready(conditions: list[Any], expected: float | None) -> None:
+    assert the_worker(a_worker_pod({"conditions": conditions})).ready_at == expected
 
 
 def test_evicted_pod_no_longer_counts() -> None:

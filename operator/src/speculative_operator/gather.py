@@ -210,9 +210,14 @@ def _termination(containers: list[JSON]) -> Termination | None:
         return None
     newest = max(ends, key=lambda end: str(end.get("finishedAt", "")))
     try:
-        return Termination.model_validate_json(newest.get("message") or "")
+        said = Termination.model_validate_json(newest.get("message") or "")
     except ValidationError:
         return _unsaid(newest)
+    if said.reason in set(WorkerReason):
+        return said
+    # A newer worker's, or no worker of ours: its word is kept where any text may stand.
+    detail = f"{said.reason[:64]}: {said.detail}"
+    return said.model_copy(update={"reason": WorkerReason.ENGINE_CRASHED, "detail": detail})
 
 
 def _unsaid(end: JSON) -> Termination:

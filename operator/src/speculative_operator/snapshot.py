@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from speculative_api.conditions import WorkerReason
 from speculative_api.gateway import GatewayState, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_api.worker import Digest, Termination
@@ -107,6 +108,14 @@ class Snapshot:
     def pods_of(self, revision: str) -> tuple[WorkerPod, ...]:
         """The pods of one revision that are not on their way out."""
         return tuple(p for p in self.pods if p.revision == revision and not p.terminating)
+
+    def crashes(self, revision: str) -> int:
+        """Container restarts of one revision, less those that only wait for a hub that is away."""
+        return sum(
+            pod.restarts
+            for pod in self.pods_of(revision)
+            if pod.termination is None or pod.termination.reason != WorkerReason.HUB_UNREACHABLE
+        )
 
     def ready_pods(self, revision: str) -> int:
         """How many of them are ready."""

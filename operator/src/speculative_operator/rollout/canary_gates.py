@@ -87,7 +87,7 @@ def canary_unhealthy(snapshot: Snapshot, assessment: Assessment) -> Transition |
     if canary is None or stable is None:
         return None
     pods = snapshot.pods_of(canary.hash)
-    restarts = sum(pod.restarts for pod in pods)
+    restarts = snapshot.crashes(canary.hash)
     stalled = [pod.name for pod in pods if pod.digest is not None and pod.digest.stalled]
     failed = assessment.failed_requests_in_a_row
     if restarts >= RESTARTS_LIMIT:

@@ -23,7 +23,7 @@ def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | N
         return None
     metric = assessment.failed
     pods = snapshot.pods_of(stable.hash)
-    restarts = sum(pod.restarts for pod in pods)
+    restarts = snapshot.crashes(stable.hash)
     ended = next(
         (p.termination for p in pods if p.termination and not p.termination.retryable), None
     )
