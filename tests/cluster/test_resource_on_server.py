@@ -66,6 +66,16 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             a_raw_spec(rollout={"steps": [{"weight": 5, "pause": {}}]}),
             "a step has exactly one of weight and pause",
         ),
+        (
+            a_raw_spec(rollout={"analysis": {"metrics": [{"name": "TimeToFirstToken"}]}}),
+            "EndToEndLatency need thresholdMilliseconds",
+        ),
+        (
+            a_raw_spec(
+                rollout={"analysis": {"metrics": [{"name": "ErrorRate", "maxExceedPercent": 5}]}}
+            ),
+            "maxExceedPercent and maxPercentOfStable belong to TimeToFirstToken",
+        ),
         (a_raw_spec(rollout={"steps": [{"weight": 101}]}), "less than or equal to 100"),
         (a_raw_spec(target={"model": "Llama"}), "should match"),
     ],
@@ -77,6 +87,8 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "DraftModel without draft",
         "NGram without k",
         "two things in a step",
+        "latency without a threshold",
+        "latency limit for errors",
         "weight above 100",
         "model without scheme",
     ],

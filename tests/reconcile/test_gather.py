@@ -186,7 +186,7 @@ def test_why_a_pod_does_not_run(status: dict[str, Any], expected: str) -> None:
     ids=["nothing said", "not ready", "ready", "ready without a time"],
 )
 def test_since_when_a_pod_is_ready(conditions: list[Any], expected: float | None) -> None:
-    assert the_worker(a_worker_pod({"conditions": conditions})).ready_at == expected
+    assert the_pod(conditions=conditions).ready_at == expected
 
 
 def test_evicted_pod_no_longer_counts() -> None:

@@ -1,5 +1,7 @@
 """Whole rollouts in a small pure world: what happens, in which order, with which memory."""
 
+from dataclasses import replace
+
 import pytest
 from tests.builders import a_spec
 from tests.rollout.assessments import (
@@ -306,6 +308,24 @@ def test_canary_that_never_gets_ready_is_taken_out_at_its_deadline() -> None:
     world.until("RolledBack", seconds=30)
     assert world.status.failed_revisions[0].reason == "ProgressDeadlineExceeded"
     assert world.used[0][1] == 100
+
+
+def test_a_dry_run_neither_ends_nor_holds_a_rollout() -> None:
+    world, _, canary = trying()
+    shown = replace(WORSE.metrics[0], dry_run=True)
+    world.with_assessment(replace(QUIET, metrics=(*QUIET.metrics, shown)))
+    world.until("Promoted")
+    assert world.status.stable is not None
+    assert world.status.stable.hash == canary
+    assert world.status.failed_revisions == []
+
+
+def test_a_dry_run_alone_proves_nothing() -> None:
+    world, _, _ = trying()
+    shown = replace(PROVEN.metrics[0], dry_run=True)
+    world.with_assessment(replace(PROVEN, metrics=(shown,)))
+    world.until("AnalysisInconclusive")
+    assert world.status.canary is not None
 
 
 def test_all_first_requests_failing_is_a_catastrophe() -> None:

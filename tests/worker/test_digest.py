@@ -119,3 +119,31 @@ def test_text_that_says_nothing_is_absent_not_zero(text):
     assert found.running is None
     assert found.generated_tokens is None
     assert found.loads == {}
+
+
+def test_time_per_token_of_a_request_is_preferred_to_that_of_a_step():
+    lines = [
+        f'vllm:{name}_bucket{{le="0.1"}} {count}\nvllm:{name}_count {count + 1}\n'
+        for name, count in (
+            ("inter_token_latency_seconds", 500),
+            ("request_time_per_output_token_seconds", 30),
+        )
+    ]
+    found = reading("".join(lines)).output_token_seconds
+    assert (found.source, found.count) == ("vllm:request_time_per_output_token_seconds", 31)
+    assert found.buckets == ((0.1, 30),)
+
+
+def test_without_it_the_step_s_time_counts_under_its_own_name():
+    found = sample("v1-counters").output_token_seconds
+    assert found.source == "vllm:inter_token_latency_seconds"
+    assert found.count == sample("v1-counters").inter_token_seconds.count
+
+
+def test_whole_requests_are_absent_where_the_engine_has_no_such_histogram():
+    assert sample("v1-counters").request_seconds is None
+
+
+def test_a_bucket_without_a_readable_bound_is_left_out():
+    text = 'vllm:e2e_request_latency_seconds_bucket{le="?"} 3\n'
+    assert reading(text).request_seconds is None

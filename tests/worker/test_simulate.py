@@ -55,6 +55,12 @@ async def test_counters_add_up_and_have_the_engine_s_names():
         assert (found.running, found.waiting) == (0, 0)
         assert found.time_to_first_token_seconds.count == 1
         assert found.inter_token_seconds.count == found.drafts - 1
+        assert found.request_seconds.count == 1
+        assert found.request_seconds.sum >= found.time_to_first_token_seconds.sum
+        per_token = found.output_token_seconds
+        assert per_token.source == "vllm:request_time_per_output_token_seconds"
+        assert per_token.count == 1
+        assert per_token.sum < found.inter_token_seconds.sum
         positions = [
             int(line.rsplit(" ", 1)[1])
             for line in text.splitlines()

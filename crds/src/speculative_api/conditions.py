@@ -42,6 +42,7 @@ class Reason(StrEnum):
     FAILED_REVISION_NOT_RETRIED = "FailedRevisionNotRetried"
     ACCEPTANCE_WORSE = "AcceptanceWorse"
     ERRORS_WORSE = "ErrorsWorse"
+    LATENCY_WORSE = "LatencyWorse"
     CANARY_UNHEALTHY = "CanaryUnhealthy"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     DRAFTING = "Drafting"
@@ -77,6 +78,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     "again until `kubectl speculative retry`.",
     Reason.ACCEPTANCE_WORSE: "Fewer draft tokens per step are accepted than the limit allows.",
     Reason.ERRORS_WORSE: "More requests fail than the limit allows.",
+    Reason.LATENCY_WORSE: "More requests are slower than the threshold than the limit allows.",
     Reason.CANARY_UNHEALTHY: "The canary's pods crash, stall or do not become ready.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
     Reason.DRAFTING: "Draft tokens are being proposed and verified.",

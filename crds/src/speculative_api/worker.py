@@ -100,6 +100,26 @@ Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """Unix seconds."""
 
 
+class Latency(_Lenient):
+    """A histogram of durations since the engine's start, summed over its engines."""
+
+    source: str
+    """The engine's own name of it; only equal names measure the same thing."""
+    bounds_seconds: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
+    """Upper bounds of the buckets, rising, without infinity."""
+    counts: tuple[Count, ...]
+    """Observations at or below each bound."""
+    count: Count
+    """All observations."""
+
+    def slow(self, bound_seconds: float) -> int | None:
+        """Observations above a bound; None if this histogram has no such bucket."""
+        for bound, count in zip(self.bounds_seconds, self.counts, strict=False):
+            if bound == bound_seconds:
+                return max(self.count - count, 0)
+        return None
+
+
 class Digest(_Lenient):
     """One worker's counters with canonical names, summed over its engines.
 
@@ -129,6 +149,12 @@ class Digest(_Lenient):
     accepted_tokens: Count | None = None
     running: Count | None = None
     waiting: Count | None = None
+    ttft: Latency | None = None
+    """Time to the first token."""
+    itl: Latency | None = None
+    """Time per output token of a request, where the engine has it; else between tokens."""
+    e2e: Latency | None = None
+    """Whole requests, waiting included."""
 
 
 class Termination(_Lenient):

@@ -85,6 +85,8 @@ class MetricVerdict:
     measured: bool
     message: str
     outside_limit: bool = False
+    dry_run: bool = False
+    """Shown only: nothing is decided by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,17 @@ class Assessment:
     """Candidate requests that all failed since the trial began; 0 once one succeeded."""
 
     @property
+    def acted_on(self) -> tuple[MetricVerdict, ...]:
+        """The metrics that decide something."""
+        return tuple(metric for metric in self.metrics if not metric.dry_run)
+
+    @property
     def failed(self) -> MetricVerdict | None:
         """The first metric with enough evidence of being worse."""
-        return next((m for m in self.metrics if m.outcome == Outcome.FAILED), None)
+        return next((m for m in self.acted_on if m.outcome == Outcome.FAILED), None)
 
     @property
     def all_passed(self) -> bool:
-        """Whether every metric showed 'not worse'."""
-        return bool(self.metrics) and all(m.outcome == Outcome.PASSED for m in self.metrics)
+        """Whether every metric that decides something showed 'not worse'."""
+        deciding = self.acted_on
+        return bool(deciding) and all(m.outcome == Outcome.PASSED for m in deciding)

@@ -174,6 +174,7 @@ def _worker(pod: JSON, source: Source) -> WorkerPod:
         uid=uid_of(pod),
         revision=_label(pod, labels.REVISION),
         ready=_is_ready(pod),
+        ready_at=_ready_at(pod),
         terminating=_is_leaving(pod),
         address=status.get("podIP", ""),
         restarts=sum(int(container.get("restartCount", 0)) for container in containers),
@@ -242,6 +243,14 @@ def _waiting_reason(status: JSON, containers: list[JSON]) -> str:
 def _is_ready(pod: JSON) -> bool:
     conditions = pod.get("status", {}).get("conditions") or []
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _ready_at(pod: JSON) -> float | None:
+    for condition in pod.get("status", {}).get("conditions") or []:
+        since = condition.get("lastTransitionTime")
+        if condition.get("type") == "Ready" and condition.get("status") == "True" and since:
+            return datetime.fromisoformat(since).timestamp()
+    return None
 
 
 def _is_leaving(pod: JSON) -> bool:

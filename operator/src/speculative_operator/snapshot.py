@@ -58,6 +58,8 @@ class WorkerPod:
     ready: bool
     terminating: bool = False
     address: str = ""
+    ready_at: float | None = None
+    """Unix seconds since when it is ready; None while it is not."""
     restarts: int = 0
     termination: Termination | None = None
     waiting_reason: str = ""

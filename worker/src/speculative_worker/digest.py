@@ -26,6 +26,13 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
         "vllm:time_per_output_token_seconds",
     ),
     "time_to_first_token_seconds": ("vllm:time_to_first_token_seconds",),
+    "output_token_seconds": (
+        # Per request: with speculation a step emits several tokens, and a whole batch shares it.
+        "vllm:request_time_per_output_token_seconds",
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+    ),
+    "request_seconds": ("vllm:e2e_request_latency_seconds",),
 }
 """Canonical name to the engine's names, newest first; the first that is present counts.
 
@@ -49,6 +56,8 @@ class Histogram:
     buckets: tuple[tuple[float, int], ...]
     sum: float
     count: int
+    source: str = ""
+    """The engine's name of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,9 @@ class Reading:
     """Share in use, 0 to 1; the fullest engine's."""
     inter_token_seconds: Histogram | None
     time_to_first_token_seconds: Histogram | None
+    output_token_seconds: Histogram | None
+    """Per request where the engine counts so, else the same as `inter_token_seconds`."""
+    request_seconds: Histogram | None
     loads: Mapping[str, Load]
     """By the `engine` label: one stuck engine hides behind busy ones in a sum."""
 
@@ -103,6 +115,8 @@ def reading(text: str) -> Reading:
         ),
         inter_token_seconds=_histogram(families, "inter_token_seconds"),
         time_to_first_token_seconds=_histogram(families, "time_to_first_token_seconds"),
+        output_token_seconds=_histogram(families, "output_token_seconds"),
+        request_seconds=_histogram(families, "request_seconds"),
         loads=_loads(families),
     )
 
@@ -125,11 +139,9 @@ def _families(lines: Iterable[str]) -> dict[str, list[_Series]]:
     return families
 
 
-def _newest(
-    families: Mapping[str, list[_Series]], canonical: str, suffix: str = ""
-) -> list[_Series]:
+def _newest(families: Mapping[str, list[_Series]], canonical: str) -> list[_Series]:
     for name in ALIASES[canonical]:
-        if found := families.get(name + suffix):
+        if found := families.get(name):
             return found
     return []
 
@@ -140,18 +152,31 @@ def _total(families: Mapping[str, list[_Series]], canonical: str) -> int | None:
 
 
 def _histogram(families: Mapping[str, list[_Series]], canonical: str) -> Histogram | None:
+    """The newest name that has buckets; sum and count are of the same name, never of another."""
+    source = next((name for name in ALIASES[canonical] if families.get(f"{name}_bucket")), None)
+    if source is None:
+        return None
     buckets: dict[float, float] = {}
-    for series in _newest(families, canonical, "_bucket"):
-        bound = float(series.labels.get("le", "nan"))
-        if not math.isnan(bound):
+    for series in families[f"{source}_bucket"]:
+        bound = _bound(series.labels.get("le", ""))
+        if bound is not None:
             buckets[bound] = buckets.get(bound, 0.0) + series.value
     if not buckets:
         return None
     return Histogram(
         buckets=tuple((bound, round(count)) for bound, count in sorted(buckets.items())),
-        sum=sum(series.value for series in _newest(families, canonical, "_sum")),
-        count=round(sum(series.value for series in _newest(families, canonical, "_count"))),
+        sum=sum(series.value for series in families.get(f"{source}_sum", [])),
+        count=round(sum(series.value for series in families.get(f"{source}_count", []))),
+        source=source,
     )
+
+
+def _bound(text: str) -> float | None:
+    try:
+        bound = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(bound) else bound
 
 
 def _loads(families: Mapping[str, list[_Series]]) -> dict[str, Load]:

@@ -59,6 +59,9 @@ def _lines(digest: Digest, reading: Reading | None) -> Iterator[str]:
         "Time to the first token.",
         reading.time_to_first_token_seconds,
     )
+    yield from _histogram(
+        "request_latency_seconds", "Whole requests, waiting included.", reading.request_seconds
+    )
 
 
 def _single(name: str, says: str, kind: str, value: float | None) -> Iterator[str]:

@@ -5,12 +5,13 @@ fails only for what a restart cures; `/digest` and `/metrics` read the engine
 when asked, at most once a second.
 """
 
+import math
 import time
 
 from aiohttp import web
 
-from speculative_api.worker import Digest
-from speculative_worker.digest import Reading
+from speculative_api.worker import Digest, Latency
+from speculative_worker.digest import Histogram, Reading
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.exposition import exposition
 from speculative_worker.settings import Settings
@@ -93,6 +94,9 @@ def digest_of(
             "accepted_tokens": reading.accepted_tokens,
             "running": reading.running,
             "waiting": reading.waiting,
+            "ttft": _latency(reading.time_to_first_token_seconds),
+            "itl": _latency(reading.output_token_seconds),
+            "e2e": _latency(reading.request_seconds),
         }
     )
     return Digest(
@@ -107,6 +111,22 @@ def digest_of(
         method=speculation.method,
         num_speculative_tokens=speculation.num_speculative_tokens,
         **counters,
+    )
+
+
+def _latency(histogram: Histogram | None) -> Latency | None:
+    """The digest's form; absent where the buckets contradict each other (a series was NaN)."""
+    if histogram is None:
+        return None
+    finite = [(bound, count) for bound, count in histogram.buckets if math.isfinite(bound)]
+    rising = [*(count for _, count in finite), histogram.count]
+    if not finite or rising[0] < 0 or rising != sorted(rising):
+        return None
+    return Latency(
+        source=histogram.source,
+        bounds_seconds=tuple(bound for bound, _ in finite),
+        counts=tuple(count for _, count in finite),
+        count=histogram.count,
     )
 
 

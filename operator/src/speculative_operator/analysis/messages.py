@@ -10,6 +10,7 @@ from typing import Final
 
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
+from speculative_operator.analysis.latency import LatencyEvidence, SlowTest
 from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
 from speculative_operator.decision import MetricVerdict, Outcome
 
@@ -102,6 +103,53 @@ def errors(
         counts=f"{total.candidate_exposure:,.0f} candidate requests",
         missing=f"errors not measured: {missing}",
     )
+
+
+def latency(
+    evidence: LatencyEvidence, *, failed: bool, needed_worse: float, needed_not_worse: float
+) -> MetricVerdict:
+    """The verdict on the share of slow ones; every bound is named."""
+    total = evidence.total
+    bound = 1000 * (evidence.bound_seconds or 0.0)
+    bucket = f"{bound:g} ms"
+    if bound != evidence.threshold_milliseconds:
+        bucket += f" (threshold {evidence.threshold_milliseconds} ms, rounded up to a bucket)"
+    ours, theirs = evidence.load
+    figures = (
+        f"{evidence.name}: {percent(total.candidate_hits, total.candidate_exposure)} of "
+        f"{total.candidate_exposure:,.0f} above {bucket} on the candidate, "
+        f"{percent(total.control_hits, total.control_exposure)} of "
+        f"{total.control_exposure:,.0f} on stable, limit "
+        f"{' and '.join(_bound_words(test) for test in evidence.tests)}; load per pod "
+        f"{ours:.1f} requests a minute on the candidate, {theirs:.1f} on stable"
+    )
+    return _verdict(
+        MetricName(evidence.name),
+        worse_reason=Reason.LATENCY_WORSE,
+        failed=failed,
+        worse=evidence.worse,
+        not_worse=evidence.not_worse,
+        needed=(needed_worse, needed_not_worse),
+        blocks=evidence.blocks,
+        figures=figures,
+        outside=any(_slow_outside(test) for test in evidence.tests),
+        counts=f"{total.candidate_exposure:,.0f} candidate observations",
+        missing=f"{evidence.name} not measured: {evidence.missing}",
+    )
+
+
+def _bound_words(test: SlowTest) -> str:
+    words = f"{100 * test.limit:.0f} %"
+    return words if test.is_absolute else f"{words} of stable's share"
+
+
+def _slow_outside(test: SlowTest) -> bool:
+    """Whether the plain share is beyond the bound, over the blocks that count for worse."""
+    total = test.worse_side.total
+    if total.candidate_hits < FAILURES_THAT_SAY_SOMETHING or total.is_empty:
+        return False
+    ours = total.candidate_hits / total.candidate_exposure
+    return ours > test.worse_side.limit * total.control_hits / total.control_exposure
 
 
 def _verdict(

@@ -76,7 +76,8 @@ class Contrast:
 NOTHING: Final = Contrast(0, 0, 0, 0)
 
 
-def _joined(left: Contrast, right: Contrast) -> Contrast:
+def joined(left: Contrast, right: Contrast) -> Contrast:
+    """Two blocks as one."""
     return Contrast(
         left.candidate_hits + right.candidate_hits,
         left.candidate_exposure + right.candidate_exposure,
@@ -105,7 +106,7 @@ class _MeanSums:
 
 @dataclass(frozen=True, slots=True)
 class MeanEvidence:
-    """Whether accepted tokens per step stay above `limit` times control's.
+    """Whether accepted tokens per step stay above `limit` times control's, or a share below it.
 
     A mixture t test on blocks: the variance comes from the blocks themselves,
     no binomial assumption. It is never taken to be smaller than what control's
@@ -114,6 +115,11 @@ class MeanEvidence:
     """
 
     limit: float
+    sign: int = -1
+    """Which side is worse: -1 too little (acceptance), +1 too much (slow requests)."""
+    is_share: bool = False
+    """Hits are some of the exposure, so that their variance is at least the binomial one: a
+    handful of blocks with one slow request each must not look steady."""
     total: Contrast = NOTHING
     blocks: int = 0
     starts: tuple[_MeanSums, ...] = ()
@@ -131,7 +137,9 @@ class MeanEvidence:
         if abs(excess) <= ROUNDING * block.pooled:
             excess = 0.0
         z = excess / math.sqrt(block.candidate_exposure)
-        weight = (1 - share) ** 2 + share**2 * block.control_exposure / block.candidate_exposure
+        # Counts above control's rate vary more than control's, in proportion to the limit.
+        weight = max(self.limit, 1.0) * (1 - share) ** 2
+        weight += share**2 * block.control_exposure / block.candidate_exposure
         due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
         starts = (*self.starts, _MeanSums()) if due else self.starts
         rate, noise = block.control_hits / block.control_exposure, self.noise
@@ -140,7 +148,7 @@ class MeanEvidence:
             noise += (rate - before) ** 2 / (1 / exposure + 1 / block.control_exposure)
         return replace(
             self,
-            total=_joined(self.total, block),
+            total=joined(self.total, block),
             blocks=self.blocks + 1,
             starts=tuple(
                 _MeanSums(s.blocks + 1, s.z + z, s.z_squared + z * z, s.floor + weight)
@@ -152,13 +160,15 @@ class MeanEvidence:
 
     @property
     def worse(self) -> float:
-        """E-value against 'at or above the limit'."""
-        return _mixed([self._start(s, sign=-1, least=WORSE_BLOCKS) for s in self.starts])
+        """E-value against 'within the limit'."""
+        return _mixed([self._start(s, sign=self.sign, least=WORSE_BLOCKS) for s in self.starts])
 
     @property
     def not_worse(self) -> float:
-        """E-value against 'at or below the limit'."""
-        return _mixed([self._start(s, sign=1, least=NOT_WORSE_BLOCKS) for s in self.starts])
+        """E-value against 'at or beyond the limit'."""
+        return _mixed(
+            [self._start(s, sign=-self.sign, least=NOT_WORSE_BLOCKS) for s in self.starts]
+        )
 
     def _start(self, sums: _MeanSums, *, sign: int, least: int) -> float:
         total = sign * sums.z
@@ -175,17 +185,23 @@ class MeanEvidence:
     def _floor(self, sums: _MeanSums) -> float:
         """Least sum of squares that `sums` is taken to have."""
         floor = self.noise / (self.blocks - 1) * sums.floor
-        if self.blocks < STEADY_BLOCKS:
+        if self.blocks >= STEADY_BLOCKS:
+            whole = self.starts[0]
+            spread = (whole.z_squared - whole.z**2 / whole.blocks) / (whole.blocks - 1)
+            floor = min(floor, max(spread, 0.0) * sums.blocks)
+        if not self.is_share:
             return floor
-        whole = self.starts[0]
-        spread = (whole.z_squared - whole.z**2 / whole.blocks) / (whole.blocks - 1)
-        return min(floor, max(spread, 0.0) * sums.blocks)
+        exposure = self.total.candidate_exposure + self.total.control_exposure
+        rate = self.total.pooled / exposure
+        return max(floor, rate * (1 - rate) * sums.floor)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every bit."""
         return {
             "limit": self.limit,
-            "total": _numbers(self.total),
+            "sign": self.sign,
+            "isShare": self.is_share,
+            "total": numbers(self.total),
             "blocks": self.blocks,
             "starts": [[s.blocks, s.z, s.z_squared, s.floor] for s in self.starts],
             "noise": self.noise,
@@ -197,6 +213,8 @@ class MeanEvidence:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
         return cls(
             limit=data["limit"],
+            sign=data.get("sign", -1),
+            is_share=data.get("isShare", False),
             total=Contrast(*data["total"]),
             blocks=data["blocks"],
             starts=tuple(_MeanSums(*sums) for sums in data["starts"]),
@@ -205,7 +223,8 @@ class MeanEvidence:
         )
 
 
-def _numbers(block: Contrast) -> list[float]:
+def numbers(block: Contrast) -> list[float]:
+    """The inverse of `Contrast(*numbers)`."""
     return [
         block.candidate_hits,
         block.candidate_exposure,
@@ -277,7 +296,7 @@ class ErrorEvidence:
         )
         return replace(
             self,
-            total=_joined(self.total, block),
+            total=joined(self.total, block),
             blocks=self.blocks + 1,
             starts=tuple(
                 tuple(log + gain for log, gain in zip(logs, gains, strict=True)) for logs in starts
@@ -312,7 +331,7 @@ class ErrorEvidence:
         """Plain JSON values; floats keep every bit."""
         return {
             "limit": self.limit,
-            "total": _numbers(self.total),
+            "total": numbers(self.total),
             "blocks": self.blocks,
             "starts": self.starts,
             "fewer": self.fewer,

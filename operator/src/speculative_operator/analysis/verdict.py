@@ -9,21 +9,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from speculative_api.v1alpha1 import Analysis, MetricName
-from speculative_operator.analysis import messages
+from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
+from speculative_operator.analysis import latency, messages
+from speculative_operator.analysis.latency import LatencyEvidence
 from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
 from speculative_operator.analysis.windows import (
     CANDIDATE,
     CONTROL,
     Block,
     Reading,
+    Sample,
     Window,
     advance,
     gateway_readings,
     worker_readings,
 )
 from speculative_operator.decision import Assessment, MetricVerdict
-from speculative_operator.snapshot import GatewayPod, WorkerPod
+
+__all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe"]
 
 SCHEMA: Final = 1
 MIN_PERCENT_OF_STABLE: Final = 90
@@ -35,22 +38,6 @@ NEEDED_NOT_WORSE: Final = 20.0
 
 WORKER_WIDTH: Final = 4
 GATEWAY_WIDTH: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One look at both arms.
-
-    `at` is unix seconds; `weight` the candidate's share in percent that the
-    gateways were seen to use; pods are all pods of the resource, of any revision.
-    """
-
-    at: float
-    weight: int
-    candidate: str
-    control: str
-    pods: tuple[WorkerPod, ...]
-    gateways: tuple[GatewayPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +59,9 @@ class Evidence:
     counts as a response when it begins and as a failure when it breaks."""
     methods: tuple[str, str] = ("", "")
     """Last seen method of candidate and control; empty: no digest yet."""
+    latencies: tuple[LatencyEvidence, ...] = ()
+    dry_run: tuple[str, ...] = ()
+    """Metrics that are judged and shown, and never acted on."""
     failed: tuple[str, ...] = ()
     """Metrics that reached `needed_worse`; they stay failed and take no more data."""
 
@@ -90,6 +80,8 @@ class Evidence:
             "failedRequests": self.failed_requests,
             "carried": self.carried,
             "methods": self.methods,
+            "latencies": [found.to_json() for found in self.latencies],
+            "dryRun": self.dry_run,
             "failed": self.failed,
         }
 
@@ -110,6 +102,8 @@ class Evidence:
             failed_requests=data["failedRequests"],
             carried=(data["carried"][0], data["carried"][1]),
             methods=(data["methods"][0], data["methods"][1]),
+            latencies=tuple(LatencyEvidence.from_json(x) for x in data.get("latencies", [])),
+            dry_run=tuple(data.get("dryRun", [])),
             failed=tuple(data["failed"]),
         )
 
@@ -117,8 +111,10 @@ class Evidence:
 def begin(trial: str, analysis: Analysis, *, at: float) -> Evidence:
     """A trial with no evidence yet. `at` is unix seconds.
 
-    The chance of a false rollback is shared equally by the metrics (union
-    bound), so each needs number of metrics / chance.
+    The chance of a false rollback is shared equally by the tests (union
+    bound), so each needs number of tests / chance. A metric is one test, a
+    latency with an absolute bound two; a dry run counts, so that acting on it
+    later moves no other metric's threshold.
     """
     acceptance, errors = MIN_PERCENT_OF_STABLE, MAX_ERROR_PERCENT
     for check in analysis.metrics:
@@ -127,16 +123,32 @@ def begin(trial: str, analysis: Analysis, *, at: float) -> Evidence:
         if check.max_percent is not None:
             errors = check.max_percent
     names = tuple(check.name.value for check in analysis.metrics)
+    latencies = tuple(
+        latency.begin(check) for check in analysis.metrics if check.name in latency.FIELDS
+    )
+    tests = len(names) - len(latencies) + sum(len(found.tests) for found in latencies)
     return Evidence(
         trial=trial,
         began_at=at,
         metrics=names,
-        needed_worse=100.0 * len(names) / analysis.max_false_rollback_percent,
+        needed_worse=100.0 * tests / analysis.max_false_rollback_percent,
         workers=Window.empty(WORKER_WIDTH),
         gateways=Window.empty(GATEWAY_WIDTH),
         acceptance=MeanEvidence(limit=acceptance / 100),
         errors=ErrorEvidence(limit=errors / 100),
+        latencies=latencies,
+        dry_run=tuple(check.name.value for check in analysis.metrics if is_advisory(check)),
     )
+
+
+def is_advisory(check: MetricCheck) -> bool:
+    """Whether a metric is only shown; whole requests are unless one says otherwise.
+
+    A revision that answers at more length takes longer and is no worse for it.
+    """
+    if check.dry_run is not None:
+        return check.dry_run
+    return check.name is MetricName.END_TO_END_LATENCY
 
 
 def continues(evidence: Evidence, trial: str, analysis: Analysis) -> bool:
@@ -148,6 +160,8 @@ def continues(evidence: Evidence, trial: str, analysis: Analysis) -> bool:
         and evidence.needed_worse == fresh.needed_worse
         and evidence.acceptance.limit == fresh.acceptance.limit
         and evidence.errors.limit == fresh.errors.limit
+        and evidence.dry_run == fresh.dry_run
+        and [x.limits for x in evidence.latencies] == [x.limits for x in fresh.latencies]
     )
 
 
@@ -156,8 +170,13 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
 
     The same look twice changes nothing. A metric that failed takes no more data.
     """
-    after = _latched(_errors(_acceptance(evidence, sample), sample))
-    return replace(after, methods=_methods(evidence.methods, sample))
+    after = _errors(_acceptance(evidence, sample), sample)
+    latencies = tuple(
+        found if found.name in evidence.failed else latency.observe(found, sample)
+        for found in evidence.latencies
+    )
+    methods = _methods(evidence.methods, sample)
+    return _latched(replace(after, latencies=latencies, methods=methods))
 
 
 def _acceptance(evidence: Evidence, sample: Sample) -> Evidence:
@@ -220,14 +239,15 @@ def _failures(counters: tuple[int, ...], carried: int) -> tuple[int, int]:
 
 
 def _latched(evidence: Evidence) -> Evidence:
-    values = {
+    values: dict[str, float] = {
         MetricName.ACCEPTANCE_LENGTH: evidence.acceptance.worse,
         MetricName.ERROR_RATE: evidence.errors.worse,
+        **{found.name: found.worse for found in evidence.latencies},
     }
     failed = tuple(
         name
         for name in evidence.metrics
-        if name in evidence.failed or values[MetricName(name)] >= evidence.needed_worse
+        if name in evidence.failed or values[name] >= evidence.needed_worse
     )
     return replace(evidence, failed=failed)
 
@@ -244,13 +264,28 @@ def _methods(before: tuple[str, str], sample: Sample) -> tuple[str, str]:
 def assess(evidence: Evidence) -> Assessment:
     """What the evidence says now. Absent data is Inconclusive, never Passed or Failed."""
     return Assessment(
-        metrics=tuple(_verdict(evidence, name) for name in evidence.metrics),
+        metrics=tuple(_shown(evidence, name) for name in evidence.metrics),
         candidate_requests=_requests(evidence),
         failed_requests_in_a_row=_failed_in_a_row(evidence),
     )
 
 
+def _shown(evidence: Evidence, name: str) -> MetricVerdict:
+    found = _verdict(evidence, name)
+    if name not in evidence.dry_run:
+        return found
+    return replace(found, dry_run=True, message=f"dry run, not acted on: {found.message}")
+
+
 def _verdict(evidence: Evidence, name: str) -> MetricVerdict:
+    judged = next((found for found in evidence.latencies if found.name == name), None)
+    if judged is not None:
+        return messages.latency(
+            judged,
+            failed=name in evidence.failed,
+            needed_worse=evidence.needed_worse,
+            needed_not_worse=NEEDED_NOT_WORSE,
+        )
     if name == MetricName.ACCEPTANCE_LENGTH:
         return messages.acceptance(
             evidence.acceptance,

@@ -32,6 +32,26 @@ Counters = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at both arms.
+
+    `at` is unix seconds; `weight` the candidate's share in percent that the
+    gateways were seen to use; pods are all pods of the resource, of any revision.
+    """
+
+    at: float
+    weight: int
+    candidate: str
+    control: str
+    pods: tuple[WorkerPod, ...]
+    gateways: tuple[GatewayPod, ...]
+
+    def arm(self, revision: str) -> str | None:
+        """Which arm a revision is; None for all others."""
+        return _arm(revision, self.candidate, self.control)
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Cumulative counters of one pod; `counters[0]` is its number of requests.
 

@@ -236,8 +236,8 @@ def nothing_worse_message(assessment: Assessment, waited: float) -> str:
 def _nothing_points_to_worse(assessment: Assessment) -> bool:
     return (
         assessment.candidate_requests >= MINIMUM_REQUESTS
-        and any(metric.measured for metric in assessment.metrics)
-        and not any(_points_to_worse(metric) for metric in assessment.metrics)
+        and any(metric.measured for metric in assessment.acted_on)
+        and not any(_points_to_worse(metric) for metric in assessment.acted_on)
     )
 
 
@@ -247,7 +247,7 @@ def _points_to_worse(metric: MetricVerdict) -> bool:
 
 def _inconclusive_message(assessment: Assessment, waited: float) -> str:
     details = "; ".join(metric.message for metric in assessment.metrics)
-    if any(_points_to_worse(metric) for metric in assessment.metrics):
+    if any(_points_to_worse(metric) for metric in assessment.acted_on):
         return f"{waited:.0f} s are over and it looks worse, not yet proven: {details}"
     return (
         f"{waited:.0f} s are over without a verdict: {assessment.candidate_requests} requests "

@@ -76,7 +76,8 @@ class Batch:
         try:
             self.metrics.prompt_tokens += prompt_tokens
             emitted = 0
-            last = arrived
+            last = first_at = arrived
+            first_tokens = 0
             while emitted < max_tokens:
                 words = await self._step(emitted, max_tokens - emitted)
                 now = time.monotonic()
@@ -85,9 +86,16 @@ class Batch:
                 )
                 histogram.observe(now - last)
                 last = now
+                if not emitted:
+                    first_at, first_tokens = now, len(words)
                 emitted += len(words)
                 if emitted >= max_tokens:
                     outcome = finish_reason
+                    self.metrics.count_finished(
+                        seconds=now - arrived,
+                        decoding_seconds=now - first_at,
+                        decoded_tokens=emitted - first_tokens,
+                    )
                 yield words
         finally:
             self.metrics.running -= 1

@@ -9,6 +9,7 @@ from typing import Final
 
 _TTFT_BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 40.0, 160.0)
 _ITL_BOUNDS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 0.75, 1.0, 2.5, 10.0)
+_E2E_BOUNDS: Final = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
 FINISHED_REASONS: Final = ("stop", "length", "abort", "error")
 
 
@@ -53,6 +54,8 @@ class EngineMetrics:
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self.time_to_first_token = Histogram(_TTFT_BOUNDS)
         self.inter_token = Histogram(_ITL_BOUNDS)
+        self.request_per_token = Histogram(_ITL_BOUNDS)
+        self.request = Histogram(_E2E_BOUNDS)
 
     def count_draft(self, accepted: int) -> None:
         """Counts one draft of which the first `accepted` tokens were taken."""
@@ -61,6 +64,17 @@ class EngineMetrics:
         self.accepted_tokens += accepted
         for position in range(accepted):
             self._positions[position] += 1
+
+    def count_finished(
+        self, *, seconds: float, decoding_seconds: float, decoded_tokens: int
+    ) -> None:
+        """Counts a finished request: its whole time, and its time per token after the first step.
+
+        An answer of a single step has no time per token.
+        """
+        self.request.observe(seconds)
+        if decoded_tokens > 0:
+            self.request_per_token.observe(decoding_seconds / decoded_tokens)
 
     def render(self, *, max_num_seqs: int) -> str:
         """The text of `/metrics`."""
@@ -78,6 +92,10 @@ class EngineMetrics:
             lines.append(f"vllm:request_success_total{{{labels}}} {count}")
         lines += self.time_to_first_token.lines("vllm:time_to_first_token_seconds", self._labels)
         lines += self.inter_token.lines("vllm:inter_token_latency_seconds", self._labels)
+        lines += self.request_per_token.lines(
+            "vllm:request_time_per_output_token_seconds", self._labels
+        )
+        lines += self.request.lines("vllm:e2e_request_latency_seconds", self._labels)
         if self._positions:
             lines += self._speculation()
         return "\n".join([*lines, ""])
