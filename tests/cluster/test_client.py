@@ -7,17 +7,26 @@ from tests.cluster.fake_api import a_client, a_fake_api
 
 from speculative_operator.cluster.client import _replacing, error_of
 from speculative_operator.cluster.resources import CONFIG_MAP, DEPLOYMENT, SPECULATIVE_DEPLOYMENT
-from speculative_operator.errors import ApiError, Conflict, Gone, NotFound, Unavailable
+from speculative_operator.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 
 
 @pytest.mark.parametrize(
     "status,expected",
     [
-        (400, ApiError),
+        (400, Refused),
+        (403, Refused),
         (404, NotFound),
         (409, Conflict),
         (410, Gone),
-        (422, ApiError),
+        (418, ApiError),
+        (422, Refused),
         (429, Unavailable),
         (500, Unavailable),
         (503, Unavailable),
@@ -28,6 +37,11 @@ def test_status_has_its_error(status: int, expected: type[ApiError]) -> None:
     found = error_of(status, "why")
     assert type(found) is expected
     assert found.status == status
+
+
+def test_apply_of_an_unknown_field_is_refused_whatever_the_status() -> None:
+    found = error_of(500, "failed to create typed patch object (x): .spec.foo: not declared")
+    assert type(found) is Refused
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ OperatorError
 │   ├── Conflict      409: read again and look again
 │   ├── NotFound      404
 │   ├── Gone          410: the watch's resourceVersion is too old, list again
+│   ├── Refused       400, 403, 422: the object will not be taken as it is
 │   └── Unavailable   no connection, timeout, 429 or 5xx: try again later
 └── NotReadable       an object or an answer that does not have the expected shape
 """
@@ -32,6 +33,10 @@ class NotFound(ApiError):
 
 class Gone(ApiError):
     """410: list again."""
+
+
+class Refused(ApiError):
+    """The object is not taken as it is: invalid, forbidden, or denied by an admission check."""
 
 
 class Unavailable(ApiError):

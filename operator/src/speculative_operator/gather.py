@@ -66,6 +66,7 @@ def gather(
     settings: Settings,
     now: datetime,
     conflicts: tuple[str, ...] = (),
+    refusals: tuple[str, ...] = (),
 ) -> Snapshot | Unreadable:
     """Everything the pass may know about one resource."""
     try:
@@ -88,6 +89,7 @@ def gather(
         annotations=parent["metadata"].get("annotations") or {},
         findings=found,
         conflicts=conflicts,
+        refusals=refusals,
         revisions={r.hash: r for r in _revisions(stores, key, uid)},
         deployments={d.hash: d for d in _deployments(stores, key, uid)},
         pods=tuple(_worker(pod, source) for pod in _of(pods, labels.COMPONENT_WORKER)),

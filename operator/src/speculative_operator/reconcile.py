@@ -18,7 +18,7 @@ from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import Condition
 from speculative_operator.analysis.verdict import Evidence, Sample, assess
 from speculative_operator.cluster import evidence as evidence_store
-from speculative_operator.cluster.apply import Applier, Outcome, leftovers
+from speculative_operator.cluster.apply import Applier, Outcome, leftovers, words_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.publishing import emit, is_due, with_condition, write_status
 from speculative_operator.cluster.resources import (
@@ -32,6 +32,7 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.decision import Assessment, Decision, Event
 from speculative_operator.desired import names, objects
+from speculative_operator.errors import Refused
 from speculative_operator.gather import (
     Stores,
     Unreadable,
@@ -63,6 +64,7 @@ class _Memory:
 
     uid: str
     conflicts: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
     evidence: Evidence | None = None
     evidence_saved_at: float = float("-inf")
     published_at: float = float("-inf")
@@ -116,6 +118,7 @@ class Reconciler:
             settings=self._settings,
             now=self._utc_now(),
             conflicts=memory.conflicts,
+            refusals=memory.refusals,
         )
         if isinstance(snapshot, Unreadable):
             await self._refuse(parent, snapshot)
@@ -143,8 +146,9 @@ class Reconciler:
         waiting = await self._make_real(snapshot, decision, memory)
         if decision.transition:
             return decision.next_look_seconds
-        if memory.conflicts != snapshot.conflicts:
-            decision = decide(replace(snapshot, conflicts=memory.conflicts), assessment)
+        if (memory.conflicts, memory.refusals) != (snapshot.conflicts, snapshot.refusals):
+            told = replace(snapshot, conflicts=memory.conflicts, refusals=memory.refusals)
+            decision = decide(told, assessment)
             if decision.transition:
                 return 0.0
         await self._publish(parent, snapshot, decision, memory)
@@ -201,14 +205,21 @@ class Reconciler:
         key = (snapshot.namespace, snapshot.name)
         bodies = objects.desired_objects(snapshot, decision, self._settings)
         found: dict[str, Outcome] = {}
+        refusals: list[str] = []
         for body in bodies:
-            found[f"{body['kind']}/{body['metadata']['name']}"] = await self._applier.ensure(
-                body,
-                key=key,
-                owner_uid=snapshot.uid,
-                create_only=body["kind"] in objects.CREATE_ONLY,
-            )
+            name = f"{body['kind']}/{body['metadata']['name']}"
+            try:
+                found[name] = await self._applier.ensure(
+                    body,
+                    key=key,
+                    owner_uid=snapshot.uid,
+                    create_only=body["kind"] in objects.CREATE_ONLY,
+                )
+            except Refused as error:
+                # One object that can't be is no reason to neglect the others.
+                refusals.append(f"{name}: {words_of(error)}")
         memory.conflicts = tuple(name for name, what in found.items() if what is Outcome.TAKEN)
+        memory.refusals = tuple(refusals)
         await self._applier.prune(
             key,
             owner_uid=snapshot.uid,

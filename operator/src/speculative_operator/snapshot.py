@@ -99,6 +99,8 @@ class Snapshot:
     """Contradictions in the spec that are known without a pod; non-empty means Accepted=False."""
     conflicts: tuple[str, ...] = ()
     """`Kind/name` of objects with our names that are not ours."""
+    refusals: tuple[str, ...] = ()
+    """`Kind/name: words` of objects that the API server does not take as the spec wants them."""
     revisions: Mapping[str, RevisionRecord] = field(default_factory=dict)
     deployments: Mapping[str, DeploymentView] = field(default_factory=dict)
     """By revision hash."""
@@ -124,5 +126,7 @@ class Snapshot:
         return sum(pod.ready for pod in self.pods_of(revision))
 
     def waiting_reason(self, revision: str) -> str:
-        """Why a pod of the revision does not run; empty when all run."""
-        return next((p.waiting_reason for p in self.pods_of(revision) if p.waiting_reason), "")
+        """Why a pod of the revision does not run or does not exist; empty when all run."""
+        refused = (words for words in self.refusals if f"-{revision}: " in words)
+        waiting = (p.waiting_reason for p in self.pods_of(revision) if p.waiting_reason)
+        return next(iter((*refused, *waiting)), "")

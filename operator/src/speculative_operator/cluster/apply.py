@@ -4,8 +4,10 @@ An unchanged world gets no write; an object that is not ours is left alone; what
 is ours and no longer desired is deleted, except what the caller protects.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from typing import Final
 
 from speculative_api import labels
 from speculative_operator.cluster.client import Client
@@ -19,7 +21,15 @@ from speculative_operator.cluster.resources import (
     controller_uid,
     uid_of,
 )
-from speculative_operator.errors import NotFound
+from speculative_operator.errors import NotFound, Refused
+
+_REQUEST: Final = re.compile(r"^[a-z-]+ /\S+: [0-9]+ ")
+_VALUE: Final = re.compile(r"got &value\.valueUnstructured\{Value:.*?\}")
+
+
+def words_of(error: Refused) -> str:
+    """The server's words about an object, without the request and without values."""
+    return _VALUE.sub("got another type", _REQUEST.sub("", str(error)))[:1024]
 
 
 class Outcome(StrEnum):

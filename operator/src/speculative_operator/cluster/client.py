@@ -19,6 +19,7 @@ from speculative_operator.errors import (
     Gone,
     NotFound,
     NotReadable,
+    Refused,
     Unavailable,
 )
 
@@ -26,6 +27,17 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 MERGE_PATCH: Final = "application/merge-patch+json"
 LONGEST_LINE: Final = 8 * 2**20
 """Bytes of one watch event; etcd stores at most 1.5 MiB per object."""
+
+_ERRORS: Final[Mapping[int, type[ApiError]]] = {
+    400: Refused,
+    403: Refused,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Refused,
+}
+_NOT_APPLICABLE: Final = ("failed to create typed patch object", "failed to convert new object")
+"""What server-side apply says, with 500, about an unknown field or a value of the wrong type."""
 
 Observer = Callable[[str, str, int], None]
 """Told of every answered request: verb, kind, HTTP status (0: no answer)."""
@@ -37,8 +49,10 @@ def _ignore(verb: str, kind: str, status: int) -> None:
 
 def error_of(status: int, message: str) -> ApiError:
     """The error for an HTTP status."""
-    found: type[ApiError] = {404: NotFound, 409: Conflict, 410: Gone}.get(status, ApiError)
-    if status in (0, 429) or status >= 500:
+    found: type[ApiError] = _ERRORS.get(status, ApiError)
+    if status == 500 and any(sign in message for sign in _NOT_APPLICABLE):
+        found = Refused
+    elif status in (0, 429) or status >= 500:
         found = Unavailable
     return found(message, status)
 

@@ -113,6 +113,9 @@ def _accepted(snapshot: Snapshot) -> Found:
         names = ", ".join(snapshot.conflicts)
         message = f"{names} exists and belongs to somebody else: remove it or rename this resource"
         return kind, "False", Reason.NAME_CONFLICT, message
+    if snapshot.refusals:
+        message = f"The API server refuses {'; '.join(snapshot.refusals)}. Correct the spec."
+        return kind, "False", Reason.INVALID_SPEC, message
     return kind, "True", Reason.VALID, "The spec can be rendered."
 
 
@@ -127,10 +130,7 @@ def _available(snapshot: Snapshot) -> Found:
     ready, asked = snapshot.ready_pods(stable.hash), snapshot.spec.replicas
     message = f"{ready} of {asked} pods of the stable revision {stable.hash} are ready."
     if ready < asked:
-        why = next(
-            (p.waiting_reason for p in snapshot.pods_of(stable.hash) if p.waiting_reason), ""
-        )
-        message = f"{message} {why}".rstrip()
+        message = f"{message} {snapshot.waiting_reason(stable.hash)}".rstrip()
         return kind, "True" if ready else "False", Reason.STABLE_NOT_READY, message
     return kind, "True", Reason.STABLE_READY, message
 
@@ -177,9 +177,7 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
     count = len(steps_of(rollout))
     if canary.step < 0:
         ready, asked = snapshot.ready_pods(canary.hash), canary_replicas(snapshot)
-        why = next(
-            (p.waiting_reason for p in snapshot.pods_of(canary.hash) if p.waiting_reason), ""
-        )
+        why = snapshot.waiting_reason(canary.hash)
         return Reason.CANARY_STARTING, f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
     at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
     details = "; ".join(metric.message for metric in assessment.metrics)
