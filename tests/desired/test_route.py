@@ -88,6 +88,15 @@ def test_a_route_with_auth_is_refused_by_agents_that_would_ignore_it() -> None:
     assert found.sequence == plain.sequence + 1
 
 
+@pytest.mark.parametrize(("pods", "each"), [(1, 100), (2, 50), (3, 34)])
+def test_each_gateway_pod_has_its_part_of_a_limit(pods: int, each: int) -> None:
+    limits = {"auth": {"apiKeysSecret": "k"}, "rateLimit": {"requestsPerMinutePerKey": 100}}
+    world = the_world(gateway={"replicas": pods, **limits})
+    found = next_route(world, decided((STABLE.hash, 100))).rate_limit
+    assert found is not None
+    assert found.requests_per_minute_per_key == each
+
+
 def test_without_shares_there_is_no_default() -> None:
     route = next_route(the_world(), decided())
     assert (route.default, route.backends) == (None, ())

@@ -51,6 +51,12 @@ class Auth(_Lenient):
     """Name of the Secret, for messages; the agent reads what is mounted."""
 
 
+class RateLimit(_Lenient):
+    """What one gateway pod lets in of each API key."""
+
+    requests_per_minute_per_key: int = Field(ge=1)
+
+
 class Route(_Lenient):
     """The whole desired route of one SpeculativeDeployment.
 
@@ -71,6 +77,8 @@ class Route(_Lenient):
     native: Backend | None = None
     timeouts: Timeouts = Timeouts()
     auth: Auth | None = None
+    rate_limit: RateLimit | None = None
+    """Needs `auth`: without it there is no key to count by."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

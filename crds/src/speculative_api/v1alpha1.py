@@ -437,9 +437,28 @@ class Auth(Model):
     )
 
 
+class RateLimit(Model):
+    """How much each API key may ask for."""
+
+    requests_per_minute_per_key: int = Field(
+        ge=1,
+        le=1_000_000,
+        description="Requests that each key may send in a minute, all gateway pods together; a "
+        "key that was quiet may send them at once. Each of the n pods lets in one n-th, rounded "
+        "up. Beyond it the answer is 429 with Retry-After.",
+    )
+
+
 class Gateway(Model):
     """How traffic reaches the workers."""
 
+    model_config = _config(
+        rule(
+            "!has(self.rateLimit) || has(self.auth)",
+            "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
+            ".rateLimit",
+        ),
+    )
     mode: Literal["Envoy"] = Field(
         default="Envoy", description="Envoy: a gateway of this resource's own."
     )
@@ -450,6 +469,9 @@ class Gateway(Model):
     timeouts: Timeouts = Field(default_factory=Timeouts, description="Timeouts in seconds.")
     auth: Auth | None = Field(
         default=None, description="Who may send requests; everybody who can connect when absent."
+    )
+    rate_limit: RateLimit | None = Field(
+        default=None, description="How much each API key may ask for; no limit when absent."
     )
 
 

@@ -19,6 +19,7 @@ CUT_STATISTIC = "speculative.cut"
 """Counter, by revision: answers that began and did not end (see `_cuts`)."""
 
 NO_KEY = "Missing or unknown API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."
+TOO_MANY = "Too many requests with this API key: try again after the seconds in Retry-After."
 
 _TYPE = "type.googleapis.com/"
 _FILTERS = _TYPE + "envoy.extensions.filters.http."
@@ -113,7 +114,7 @@ def _no_forged_client() -> dict[str, Any]:
 
 
 def _own_answers() -> dict[str, Any]:
-    """Envoy's own answers (401, 404, 503) in the shape of an OpenAI error."""
+    """Envoy's own answers (401, 404, 429, 503) in the shape of an OpenAI error."""
 
     def body(
         kind: str, code: str = "%RESPONSE_CODE%", message: str = "%LOCAL_REPLY_BODY%"
@@ -147,6 +148,7 @@ def _own_answers() -> dict[str, Any]:
     mappers = [
         answer(503, "unavailable", body("service_unavailable_error"), retry_after="5"),
         answer(401, "unauthorized", unauthorized, www_authenticate="Bearer"),
+        answer(429, "limited", body("requests", "rate_limit_exceeded", TOO_MANY)),
     ]
     return {"mappers": mappers, "body_format": body("invalid_request_error")}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from speculative_api import gateway as api
 from speculative_api import labels
+from speculative_api.v1alpha1 import Gateway
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.native import NativeLane, native_lane, words_of_stable
@@ -40,6 +41,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
         ),
         auth=api.Auth(api_keys_secret=auth.api_keys_secret) if auth else None,
+        rate_limit=_rate_limit(snapshot.spec.gateway),
     )
     before = snapshot.route
     known = _highest_known(snapshot, decision)
@@ -60,6 +62,14 @@ def _highest_known(snapshot: Snapshot, decision: Decision) -> int:
     states = (gateway.state for gateway in snapshot.gateways if gateway.state is not None)
     known += [state.sequence for state in states if state.owner_uid == snapshot.uid]
     return max(known)
+
+
+def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
+    """One pod's share, rounded up: the pods know nothing of each other."""
+    if wanted.rate_limit is None:
+        return None
+    requests = wanted.rate_limit.requests_per_minute_per_key
+    return api.RateLimit(requests_per_minute_per_key=-(-requests // wanted.replicas))
 
 
 def _backend(name: str, hash_: str, weight: int) -> api.Backend:
