@@ -46,7 +46,7 @@ def test_plain_decoding():
         *("--model", "/models/target", "--served-model-name", "chat", "--port", "8000"),
         *("--tensor-parallel-size", "1", "--pipeline-parallel-size", "1"),
         *("--max-num-seqs", "64", "--gpu-memory-utilization", "0.90"),
-        *("--shutdown-timeout", "20"),
+        *("--shutdown-timeout", "5"),
     ]
 
 
