@@ -126,6 +126,7 @@ class Trial:
             control=CONTROL,
             pods=tuple(engine.pod(self.at) for engine in self.engines if not engine.gone),
             gateways=tuple(proxy.pod(self.at) for proxy in self.proxies),
+            period_seconds=self.analysis.period_seconds,
         )
 
     def look(self, seconds: float = 10.0) -> Evidence:

@@ -179,6 +179,7 @@ class Reconciler:
             control=trial.control,
             pods=snapshot.pods,
             gateways=snapshot.gateways,
+            period_seconds=snapshot.spec.rollout.analysis.period_seconds,
         )
         memory.evidence = evidence_store.look(
             memory.evidence,

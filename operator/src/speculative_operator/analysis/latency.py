@@ -215,6 +215,7 @@ def observe(evidence: LatencyEvidence, sample: Sample) -> LatencyEvidence:
         weight=sample.weight,
         present={pod.uid for pod in sample.pods if not pod.terminating},
         closable=lambda found: sample.at - found.began_at >= BLOCK_SECONDS,
+        silent_seconds=sample.silent_seconds,
     )
     after = replace(evidence, window=window)
     return after if block is None else _with_block(after, block, at=sample.at)

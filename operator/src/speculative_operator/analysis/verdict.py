@@ -228,6 +228,7 @@ def _look(
         weight=sample.weight,
         present=present,
         closable=closable,
+        silent_seconds=sample.silent_seconds,
     )
 
 

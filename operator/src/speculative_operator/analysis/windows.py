@@ -20,8 +20,8 @@ FRESH_SECONDS: Final = 6.0
 """Both arms must have been read within this of a block's end, so that they cover the same time.
 More than the default period of 5 s, less than the shortest block."""
 SILENT_SECONDS: Final = 60.0
-"""A pod silent for longer is forgotten, and the open block with it: the block would cover
-different times in the two arms. Until then judging holds."""
+"""A pod silent for longer (or, with rare looks, for two of them) is forgotten, and the open block
+with it: the block would cover different times in the two arms. Until then judging holds."""
 MARK_SECONDS: Final = 0.5
 """Start times that differ by less are the same start, rounded differently."""
 
@@ -45,6 +45,13 @@ class Sample:
     control: str
     pods: tuple[WorkerPod, ...]
     gateways: tuple[GatewayPod, ...]
+    period_seconds: float = 5.0
+    """Time between two looks (`analysis.periodSeconds`)."""
+
+    @property
+    def silent_seconds(self) -> float:
+        """A pod unread for longer is given up: with rare looks, one missed look is not enough."""
+        return max(SILENT_SECONDS, 2.5 * self.period_seconds)
 
     def arm(self, revision: str) -> str | None:
         """Which arm a revision is; None for all others."""
@@ -217,6 +224,7 @@ def advance(
     weight: int,
     present: Set[str],
     closable: Callable[[Block], bool] = lambda block: True,
+    silent_seconds: float = SILENT_SECONDS,
 ) -> tuple[Window, Block | None]:
     """Takes one look; returns the window after it and the block that it closed, if it did.
 
@@ -224,7 +232,7 @@ def advance(
     one that exists and is silent holds the block open. `closable` may ask for
     more exposure than `BLOCK_REQUESTS`; it must not look at outcomes.
     """
-    kept = _still_here(window, at=at, uids=present)
+    kept = _still_here(window, at=at, uids=present, silent_seconds=silent_seconds)
     silenced = len(kept) < sum(key.split("/")[0] in present for key in window.seen)
     seen, block = dict(kept), window.block
     totals = {CANDIDATE: window.candidate, CONTROL: window.control}
@@ -250,12 +258,14 @@ def advance(
     return _next_block(moved, at=at, weight=weight, silenced=silenced, closable=closable)
 
 
-def _still_here(window: Window, *, at: float, uids: Set[str]) -> dict[str, Seen]:
+def _still_here(
+    window: Window, *, at: float, uids: Set[str], silent_seconds: float
+) -> dict[str, Seen]:
     """The known pods that exist and have not been silent for too long."""
     return {
         key: known
         for key, known in window.seen.items()
-        if key.split("/")[0] in uids and at - known.moved_at <= SILENT_SECONDS
+        if key.split("/")[0] in uids and at - known.moved_at <= silent_seconds
     }
 
 
