@@ -152,6 +152,25 @@ def test_history_keeps_the_newest_and_the_failed() -> None:
     assert kept == {STABLE.hash, old[0].hash, old[2].hash, old[3].hash}
 
 
+def test_a_new_revision_keeps_why_the_spec_was_changed() -> None:
+    why = {labels.CHANGE_CAUSE: "k 4 to 6, ticket 12" + "." * 2000}
+    world = a_snapshot(status=a_status(stable=STABLE), annotations=why)
+    body = rendered(world)[f"ControllerRevision/chat-{STABLE.hash}"]
+    assert body["metadata"]["annotations"] == {labels.CHANGE_CAUSE: why[labels.CHANGE_CAUSE][:1024]}
+
+
+def test_a_change_cause_is_about_the_present_spec_only() -> None:
+    world = a_snapshot(
+        a_spec(k=6),
+        status=a_status(stable=STABLE),
+        annotations={labels.CHANGE_CAUSE: "k 4 to 6"},
+        revisions=[a_record(STABLE)],
+    )
+    assert (
+        "annotations" not in rendered(world)[f"ControllerRevision/chat-{STABLE.hash}"]["metadata"]
+    )
+
+
 def test_a_revision_above_the_limit_is_refused() -> None:
     record = RevisionRecord("0123456789", 1, {"target": "x" * MAX_REVISION_BYTES}, {})
     with pytest.raises(RevisionTooLarge, match="at most"):

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     REMOVING_REVISION = "RemovingRevision"
     COMPLETE = "Complete"
     FAILED_REVISION_NOT_RETRIED = "FailedRevisionNotRetried"
+    ROLLBACKS_CAPPED = "RollbacksCapped"
     ACCEPTANCE_WORSE = "AcceptanceWorse"
     ERRORS_WORSE = "ErrorsWorse"
     LATENCY_WORSE = "LatencyWorse"
@@ -76,6 +77,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.COMPLETE: "The stable revision is what the spec asks for.",
     Reason.FAILED_REVISION_NOT_RETRIED: "The spec names a revision that failed; it is not tried "
     "again until `kubectl speculative retry`.",
+    Reason.ROLLBACKS_CAPPED: "So many revisions failed within the hour that a further one is not "
+    "tried for now; the message says from when on.",
     Reason.ACCEPTANCE_WORSE: "Fewer draft tokens per step are accepted than the limit allows.",
     Reason.ERRORS_WORSE: "More requests fail than the limit allows.",
     Reason.LATENCY_WORSE: "More requests are slower than the threshold than the limit allows.",

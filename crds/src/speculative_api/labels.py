@@ -32,6 +32,9 @@ ABORT: Final = f"{GROUP}/abort"
 RETRY: Final = f"{GROUP}/retry"
 """Annotation `<hash>@<anything>`: forget that this hash failed; acted on once per value."""
 
+CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
+"""Annotation, as with Deployments: why the spec was changed; kept with the revision."""
+
 ENGINE_PORT: Final = 8000
 """The engine's OpenAI API, on every worker pod."""
 WORKER_PORT: Final = 8001

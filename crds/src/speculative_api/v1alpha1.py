@@ -669,6 +669,14 @@ class Rollout(Model):
         description="When a timed pause ends without anything to judge by: Pause (wait for a "
         "person), Abort, or Advance. Default Pause.",
     )
+    max_rollbacks_per_hour: int = Field(
+        default=0,
+        ge=0,
+        le=32,
+        description="After so many revisions failed within an hour, further ones are parked: they "
+        "are tried once the hour has passed, or after `kubectl speculative retry` of a failed one. "
+        "What a person aborts does not count. 0, the default, parks nothing.",
+    )
     revision_history_limit: int = Field(
         default=10,
         ge=1,

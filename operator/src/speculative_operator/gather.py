@@ -153,6 +153,7 @@ def _revisions(stores: Stores, key: Key, uid: str) -> Iterator[RevisionRecord]:
                 number=int(thing.get("revision", 0)),
                 words=data["spec"],
                 template=data["template"],
+                cause=(thing["metadata"].get("annotations") or {}).get(labels.CHANGE_CAUSE, ""),
             )
 
 

@@ -35,6 +35,8 @@ class RevisionRecord:
     number: int
     words: Mapping[str, Any]
     template: Mapping[str, Any]
+    cause: str = ""
+    """Why the spec was changed, as the resource said when the revision was first stored."""
 
 
 @dataclass(frozen=True, slots=True)

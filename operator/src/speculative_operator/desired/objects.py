@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from speculative_api.labels import CHANGE_CAUSE
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.gateway import gateway_objects
@@ -33,6 +34,8 @@ OWNED_KINDS: Final = (
     ("policy/v1", "PodDisruptionBudget"),
 )
 """(apiVersion, kind) of everything that may be here: what pruning looks through."""
+LONGEST_CAUSE: Final = 1024
+"""Characters of a change cause that are kept with a revision."""
 CREATE_ONLY: Final = frozenset({"ControllerRevision"})
 """Kinds that are created once and never applied: their content is immutable."""
 
@@ -101,6 +104,7 @@ def controller_revision(record: RevisionRecord, *, name: str, metadata: Mapping[
         raise RevisionTooLarge(
             f"revision {record.hash}: {size} bytes, {MAX_REVISION_BYTES} at most"
         )
+    annotations = {"annotations": {CHANGE_CAUSE: record.cause}} if record.cause else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -108,6 +112,7 @@ def controller_revision(record: RevisionRecord, *, name: str, metadata: Mapping[
             **metadata,
             "name": names.revision(name, record.hash),
             "labels": names.worker_labels(name, record.hash),
+            **annotations,
         },
         "revision": record.number,
         "data": data,
@@ -140,6 +145,7 @@ def _live(
                 number=_number(decision, scale),
                 words=words.canonical,
                 template=pod_template(words, name=snapshot.name, settings=settings),
+                cause=_cause(snapshot, words),
             )
         yield _Live(scale, record)
 
@@ -147,6 +153,13 @@ def _live(
 def _known_words(snapshot: Snapshot, lane: NativeLane, hash_: str) -> Words | None:
     known = (snapshot.words, lane.words)
     return next((words for words in known if words is not None and words.hash == hash_), None)
+
+
+def _cause(snapshot: Snapshot, words: Words) -> str:
+    """What the resource says about its present spec, if these are its words."""
+    if words.hash != snapshot.words.hash:
+        return ""
+    return snapshot.annotations.get(CHANGE_CAUSE, "")[:LONGEST_CAUSE]
 
 
 def _number(decision: Decision, scale: Scale) -> int:

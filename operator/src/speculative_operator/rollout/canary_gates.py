@@ -10,6 +10,7 @@ from speculative_api.v1alpha1 import (
     StableStatus,
 )
 from speculative_operator.decision import Assessment, Event, MetricVerdict
+from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.gateways import endpoints_seen, everyone_uses
 from speculative_operator.rollout.steps import canary_replicas, is_finishing, step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
@@ -317,7 +318,7 @@ def canary_started(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return None
     if status.canary is not None or status.guard is not None or status.retiring:
         return None
-    if has_failed(snapshot, revision):
+    if has_failed(snapshot, revision) or parked(snapshot):
         return None
     now = stamp(snapshot.now)
     number = next_number(snapshot, revision)

@@ -7,6 +7,7 @@ from speculative_api.conditions import ConditionType, Reason
 from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import Condition, Method, SpeculativeDeploymentStatus
 from speculative_operator.decision import Assessment
+from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.steps import canary_replicas, step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
@@ -161,6 +162,14 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
     if status.retiring:
         names = ", ".join(entry.hash for entry in status.retiring)
         return kind, "True", Reason.REMOVING_REVISION, f"Taking {names} out of the gateways."
+    waits = parked(snapshot)
+    if waits is not None and stable.available_at is not None:
+        message = (
+            f"{waits.failures} revisions failed within the hour (maxRollbacksPerHour "
+            f"{snapshot.spec.rollout.max_rollbacks_per_hour}); {waits.hash} is tried at "
+            f"{stamp(waits.until)}, or after `kubectl speculative retry` of a failed one."
+        )
+        return kind, "False", Reason.ROLLBACKS_CAPPED, message
     if stable.available_at is None and snapshot.spec.replicas > 0:
         message = _available(snapshot)[3]
         return kind, "True", Reason.REVISION_STARTING, message
