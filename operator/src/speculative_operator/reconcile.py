@@ -270,6 +270,9 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
     if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
         revision = (live["metadata"].get("labels") or {}).get(REVISION)
         stable = {s.stable.hash for s in (snapshot.status, decision.status) if s.stable}
+        if not stable:
+            # Status was emptied and nobody knows what serves.
+            return bool(revision)
         return revision in stable or revision in objects.untouched(snapshot, decision)
     is_evidence = live["metadata"]["name"] == names.evidence(snapshot.name)
     return is_evidence and trial_of(decision.status) is not None

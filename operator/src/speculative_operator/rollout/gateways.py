@@ -42,15 +42,27 @@ def highest_weight(snapshot: Snapshot, revision: str) -> int:
     return max((weight for weight in weights if weight is not None), default=0)
 
 
+def _uses_newest(snapshot: Snapshot, gateway: GatewayPod) -> bool:
+    """Whether its answer is about the newest route: an older one says nothing about what comes."""
+    newest = snapshot.route.sequence if snapshot.route is not None else -1
+    return gateway.state is not None and gateway.state.sequence >= newest
+
+
 def everyone_uses(snapshot: Snapshot, revision: str, weight: int) -> bool:
     """Whether every gateway that counts gives exactly this weight; false without any."""
     counting = list(_counting(snapshot))
-    return bool(counting) and all(weight_at(gateway, revision) == weight for gateway in counting)
+    return bool(counting) and all(
+        _uses_newest(snapshot, gateway) and weight_at(gateway, revision) == weight
+        for gateway in counting
+    )
 
 
 def nobody_sends(snapshot: Snapshot, revision: str) -> bool:
     """Whether every gateway that counts reads weight 0 for a revision."""
-    return all(weight_at(gateway, revision) == 0 for gateway in _counting(snapshot))
+    return all(
+        _uses_newest(snapshot, gateway) and weight_at(gateway, revision) == 0
+        for gateway in _counting(snapshot)
+    )
 
 
 def active_requests(snapshot: Snapshot, revision: str) -> int:

@@ -1,8 +1,10 @@
 """Gates about the revision in service: the first one, a restored one, one replaced directly."""
 
+from typing import Final
+
 from speculative_api.conditions import Reason
 from speculative_api.labels import RETRY
-from speculative_api.v1alpha1 import StableStatus
+from speculative_api.v1alpha1 import RetiringStatus, StableStatus
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.times import stamp
 from speculative_operator.rollout.transition import (
@@ -16,11 +18,16 @@ from speculative_operator.rollout.transition import (
 )
 from speculative_operator.snapshot import Snapshot
 
+_SERVING_TRACKS: Final = ("stable", "canary", "previous", "retiring")
+
 
 def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """A person said retry: the named hash is forgotten as failed, once per annotation value."""
     asked = snapshot.annotations.get(RETRY)
     if not asked or asked == snapshot.status.observed_retry or len(asked) > 256:
+        return None
+    if snapshot.status.stable is None:
+        # Status may have been emptied: first find out what is in service.
         return None
     revision = asked.partition("@")[0]
     kept = [entry for entry in snapshot.status.failed_revisions if entry.hash != revision]
@@ -39,23 +46,37 @@ def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
 
 
 def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
-    """Status is empty but children exist (a restore): stable is what the route says."""
+    """Status is empty but children exist (a restore): stable is what the route says.
+
+    Every other revision that may be serving is taken out in order.
+    """
     if snapshot.status.stable is not None:
         return None
     revision = snapshot.route.default if snapshot.route else None
     if revision is None:
         tracks = (view.hash for view in snapshot.deployments.values() if view.track == "stable")
         revision = next(tracks, None)
-    if revision is None or revision not in snapshot.revisions:
+    if revision is None or not (
+        revision in snapshot.revisions or revision in snapshot.deployments
+    ):
         return None
     ready = snapshot.ready_pods(revision) > 0
     stable = StableStatus(
-        revision=snapshot.revisions[revision].number,
+        revision=next_number(snapshot, revision),
         hash=revision,
         available_at=stamp(snapshot.now) if ready else None,
     )
+    routed = [backend.hash for backend in snapshot.route.backends] if snapshot.route else []
+    running = [v.hash for v in snapshot.deployments.values() if v.track in _SERVING_TRACKS]
+    leaving = [
+        RetiringStatus(hash=other, since=stamp(snapshot.now))
+        for other in dict.fromkeys([*routed, *running])
+        if other != revision
+    ]
     message = f"Status was empty; {revision} is stable, as the route says."
-    return transition(snapshot, Event("StableRestored", message), stable=stable)
+    return transition(
+        snapshot, Event("StableRestored", message), stable=stable, retiring=leaving
+    )
 
 
 def first_revision(snapshot: Snapshot, _: Assessment) -> Transition | None:
