@@ -761,6 +761,10 @@ class CanaryStatus(Model):
         max_length=16,
         description="Tokens per decoding step since its pods started, pooled over them.",
     )
+    unready_since: str | None = Field(
+        default=None,
+        description="Since when none of its pods is ready, once its steps have begun (RFC 3339).",
+    )
     held: str | None = Field(
         default=None,
         max_length=64,

@@ -129,7 +129,7 @@ def canary_late(snapshot: Snapshot, _: Assessment) -> Transition | None:
     if canary is None or snapshot.ready_pods(canary.hash) > 0:
         return None
     deadline = snapshot.spec.rollout.progress_deadline_seconds
-    since = canary.started_at if canary.step < 0 else canary.step_started_at
+    since = canary.started_at if canary.step < 0 else canary.unready_since
     waited = seconds_since(since, snapshot.now)
     if waited < deadline:
         return None

@@ -5,7 +5,12 @@ from typing import Final, Literal
 
 from speculative_api.conditions import ConditionType, Reason
 from speculative_api.labels import REVISION
-from speculative_api.v1alpha1 import Condition, Method, SpeculativeDeploymentStatus
+from speculative_api.v1alpha1 import (
+    CanaryStatus,
+    Condition,
+    Method,
+    SpeculativeDeploymentStatus,
+)
 from speculative_operator.decision import Assessment
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.gateways import highest_weight
@@ -39,6 +44,7 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
                 "ready_replicas": snapshot.ready_pods(canary.hash),
                 "acceptance_length": acceptance_length(snapshot.pods_of(canary.hash)),
                 "observed_weight": highest_weight(snapshot, canary.hash),
+                "unready_since": _unready_since(snapshot, canary),
             }
         )
     serving = [part.hash for part in (stable, canary) if part is not None]
@@ -59,6 +65,13 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
             "message": progressing.message[:1000],
         }
     )
+
+
+def _unready_since(snapshot: Snapshot, canary: CanaryStatus) -> str | None:
+    """Its deadline counts from here: the step itself may be a pause of days."""
+    if canary.step < 0 or snapshot.ready_pods(canary.hash) > 0:
+        return None
+    return canary.unready_since or stamp(snapshot.now)
 
 
 def acceptance_length(pods: Iterable[WorkerPod]) -> str | None:
