@@ -17,6 +17,7 @@ ORDER = [
     "guard_reverted",
     "promoted_worse",
     "guard_over",
+    "pause_changed",
     "canary_promoted",
     "canary_ready",
     "weight_given",

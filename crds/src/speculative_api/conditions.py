@@ -31,6 +31,7 @@ class Reason(StrEnum):
     CANARY_STARTING = "CanaryStarting"
     CANARY_WEIGHTED = "CanaryWeighted"
     CANARY_PAUSED = "CanaryPaused"
+    PAUSED_ON_REQUEST = "PausedOnRequest"
     ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
     GUARDING = "Guarding"
     PROMOTED = "Promoted"
@@ -67,6 +68,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.CANARY_STARTING: "A canary is loading its model; it gets no traffic yet.",
     Reason.CANARY_WEIGHTED: "A canary gets its share of the traffic and is judged.",
     Reason.CANARY_PAUSED: "The rollout waits for `kubectl speculative promote` or `abort`.",
+    Reason.PAUSED_ON_REQUEST: "A person holds the rollout where it is; judging goes on.",
     Reason.ANALYSIS_INCONCLUSIVE: "The step's time is up and there was nothing to judge by.",
     Reason.GUARDING: "The canary was promoted; the old revision is kept while judging goes on.",
     Reason.PROMOTED: "The canary became stable; its pods were not restarted.",

@@ -32,6 +32,8 @@ ABORT: Final = f"{GROUP}/abort"
 RETRY: Final = f"{GROUP}/retry"
 """Annotation `<hash>@<anything>`: forget that this hash failed; acted on once per value."""
 
+PAUSE: Final = f"{GROUP}/pause"
+"""Annotation `<hash>`: hold this canary, or this revision's guard, where it is; absent: go on."""
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 """Annotation, as with Deployments: why the spec was changed; kept with the revision."""
 

@@ -12,6 +12,7 @@ from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
     canary_gates,
     guard_gates,
+    pausing,
     removal_gates,
     stable_gates,
 )
@@ -39,6 +40,7 @@ GATES: Final[tuple[Gate, ...]] = (
     guard_gates.guard_reverted,
     guard_gates.promoted_worse,
     guard_gates.guard_over,
+    pausing.pause_changed,
     canary_gates.canary_promoted,
     canary_gates.canary_ready,
     canary_gates.weight_given,
@@ -48,6 +50,16 @@ GATES: Final[tuple[Gate, ...]] = (
     stable_gates.stable_replaced_directly,
     canary_gates.canary_started,
 )
+
+FORWARD: Final[frozenset[Gate]] = frozenset(
+    {
+        canary_gates.canary_promoted,
+        canary_gates.canary_ready,
+        canary_gates.weight_given,
+        canary_gates.pause_over,
+    }
+)
+"""Gates that stay shut while a person holds the rollout."""
 
 IDLE_SECONDS: Final = 60.0
 """Next look while nothing is going on: events wake a pass sooner."""
@@ -61,7 +73,9 @@ AT_ONCE_SECONDS: Final = 0.0
 def decide(snapshot: Snapshot, assessment: Assessment | None = None) -> Decision:
     """The decision of one pass. Never raises for a bad world."""
     evidence = assessment or Assessment()
-    fired = next((found for gate in GATES if (found := gate(snapshot, evidence))), None)
+    shut: frozenset[Gate] = FORWARD if pausing.is_paused(snapshot) else frozenset()
+    open_gates = (gate for gate in GATES if gate not in shut)
+    fired = next((found for gate in open_gates if (found := gate(snapshot, evidence))), None)
     after = replace(snapshot, status=fired.status) if fired else snapshot
     trial = trial_of(after.status)
     return Decision(

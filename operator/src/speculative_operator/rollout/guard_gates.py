@@ -4,6 +4,7 @@ from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import StableStatus
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.canary_gates import RESTARTS_LIMIT
+from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import (
     Transition,
@@ -85,7 +86,8 @@ def guard_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
         return None
     waited = seconds_since(guard.started_at, snapshot.now)
     moved_on = wanted(snapshot) != stable.hash
-    if not moved_on and waited < snapshot.spec.rollout.guard.duration_seconds:
+    held = is_paused(snapshot) or waited < snapshot.spec.rollout.guard.duration_seconds
+    if not moved_on and held:
         return None
     details = "; ".join(metric.message for metric in assessment.metrics)
     why = "the spec moved on" if moved_on else f"nothing pointed to worse in {waited:.0f} s"

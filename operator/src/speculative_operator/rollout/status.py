@@ -14,6 +14,7 @@ from speculative_api.v1alpha1 import (
 from speculative_operator.decision import Assessment
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.steps import canary_replicas, step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
@@ -158,12 +159,14 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
         reason, message = _canary(snapshot, assessment)
         return kind, "Unknown" if canary.held else "True", reason, message
     if guard is not None:
-        left = snapshot.spec.rollout.guard.duration_seconds
+        paused = is_paused(snapshot)
+        left = f"for {snapshot.spec.rollout.guard.duration_seconds} s"
         message = (
             f"Revision {stable.revision} ({stable.hash}) is stable; revision {guard.revision} "
-            f"({guard.hash}) is kept with {guard.weight} percent for {left} s."
+            f"({guard.hash}) is kept with {guard.weight} percent "
+            f"{'until `kubectl speculative resume`' if paused else left}."
         )
-        return kind, "True", Reason.GUARDING, message
+        return kind, "True", Reason.PAUSED_ON_REQUEST if paused else Reason.GUARDING, message
     failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
     if failed is not None:
         if stable.hash == failed.hash:
@@ -200,11 +203,15 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
     if canary.step < 0:
         ready, asked = snapshot.ready_pods(canary.hash), canary_replicas(snapshot)
         why = snapshot.waiting_reason(canary.hash)
-        return Reason.CANARY_STARTING, f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
+        message = f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
+        if canary.held is not None:
+            return Reason(canary.held), f"{message} Waits for `resume` or `abort`."
+        return Reason.CANARY_STARTING, message
     at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
     details = "; ".join(metric.message for metric in assessment.metrics)
     if canary.held is not None:
-        return Reason(canary.held), f"{at}, waits for `promote` or `abort`. {details}".rstrip()
+        way = "resume" if canary.held == Reason.PAUSED_ON_REQUEST else "promote"
+        return Reason(canary.held), f"{at}, waits for `{way}` or `abort`. {details}".rstrip()
     step = step_at(rollout, canary.step)
     if step is not None and step.pause is not None and step.pause.duration_seconds:
         # Rounded to the period, so that a quiet pass does not rewrite status each second.
