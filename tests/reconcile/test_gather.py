@@ -103,6 +103,14 @@ def ended(message: str = "", *, at: str = "2026-01-02T03:00:00Z", **fields: Any)
     return {"terminated": end}
 
 
+def test_a_pod_that_may_not_be_made_says_why() -> None:
+    why = "pods forbidden: violates PodSecurity restricted: hostPath volumes"
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "F", "message": why}
+    thing = a_thing(f"{NAME}-{HASH}", spec={"replicas": 1}, status={"conditions": [condition]})
+    snapshot = the_snapshot(stores_with((DEPLOYMENT, thing)))
+    assert why in snapshot.waiting_reason(HASH)
+
+
 SAID = json.dumps({"reason": "VocabularyMismatch", "retryable": False, "detail": "1 is not 2"})
 
 

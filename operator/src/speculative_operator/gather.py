@@ -166,7 +166,15 @@ def _deployments(stores: Stores, key: Key, uid: str) -> Iterator[DeploymentView]
                 track=_label(thing, labels.TRACK),
                 replicas=int(thing.get("spec", {}).get("replicas", 0)),
                 ready_replicas=int(thing.get("status", {}).get("readyReplicas", 0)),
+                failure=_replica_failure(thing),
             )
+
+
+def _replica_failure(deployment: JSON) -> str:
+    for condition in deployment.get("status", {}).get("conditions") or []:
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return f"{condition.get('reason', '')}: {condition.get('message', '')}"[:1024]
+    return ""
 
 
 def _worker(pod: JSON, source: Source) -> WorkerPod:

@@ -48,6 +48,8 @@ class DeploymentView:
     track: str
     replicas: int
     ready_replicas: int
+    failure: str = ""
+    """Why no pod can be made: a quota, an admission check, a missing ServiceAccount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +133,6 @@ class Snapshot:
         """Why a pod of the revision does not run or does not exist; empty when all run."""
         refused = (words for words in self.refusals if f"-{revision}: " in words)
         waiting = (p.waiting_reason for p in self.pods_of(revision) if p.waiting_reason)
-        return next(iter((*refused, *waiting)), "")
+        view = self.deployments.get(revision)
+        failure = (view.failure,) if view is not None and view.failure else ()
+        return next(iter((*refused, *waiting, *failure)), "")
