@@ -97,6 +97,20 @@ def test_each_gateway_pod_has_its_part_of_a_limit(pods: int, each: int) -> None:
     assert found.requests_per_minute_per_key == each
 
 
+@pytest.mark.parametrize(("pods", "each"), [(1, 64), (3, 22)])
+def test_each_gateway_pod_has_its_part_of_native_s_batch(pods: int, each: int) -> None:
+    native = {"replicas": 1, "fallback": True}
+    world = the_world(gateway={"replicas": pods}, lanes={"native": native})
+    found = next_route(world, decided((STABLE.hash, 100))).fallback
+    assert found is not None
+    assert found.requests_per_endpoint == each
+
+
+def test_without_the_word_nothing_falls_back() -> None:
+    world = the_world(lanes={"native": {"replicas": 1}})
+    assert next_route(world, decided((STABLE.hash, 100))).fallback is None
+
+
 def test_without_shares_there_is_no_default() -> None:
     route = next_route(the_world(), decided())
     assert (route.default, route.backends) == (None, ())

@@ -8,7 +8,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -35,6 +35,8 @@ class Backend:
     lane_seen: list[str] = field(default_factory=list)
     headers_seen: list[dict[str, str]] = field(default_factory=list)
     """Of every generation, names in lower case."""
+    kill: Callable[[], None] = lambda: None
+    """Takes it away at once: no listener, every connection reset."""
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hold(self) -> None:
@@ -99,6 +101,16 @@ async def running(name: str) -> AsyncIterator[Backend]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     backend.port = runner.addresses[0][1]
+
+    def kill() -> None:
+        assert site._server is not None
+        assert runner.server is not None
+        site._server.close()
+        for connection in list(runner.server.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    backend.kill = kill
     try:
         yield backend
     finally:

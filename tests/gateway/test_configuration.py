@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from speculative_api import gateway
 from speculative_gateway.bootstrap import bootstrap, listener
 from speculative_gateway.configuration import (
+    AS_FALLBACK,
+    WAY,
     Configuration,
     content_digest,
     files,
@@ -44,6 +47,18 @@ ROUTES = {
         ),
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         timeouts=gateway.Timeouts(request_seconds=0, idle_seconds=120),
+    ),
+    "fallback": gateway.Route(
+        owner_uid="u",
+        sequence=9,
+        model="m",
+        default="a" * 10,
+        backends=(
+            gateway.Backend(hash="a" * 10, service="chat-a", weight=95),
+            gateway.Backend(hash="b" * 10, service="chat-b", weight=5),
+        ),
+        native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
+        fallback=gateway.Fallback(requests_per_endpoint=32),
     ),
     "with-keys": gateway.Route(
         schema_version=2,
@@ -154,9 +169,24 @@ def configurations(draw: st.DrawFn) -> Configuration:
         native=gateway.Backend(hash=names[3], service=names[3], weight=0)
         if draw(st.booleans())
         else None,
+        fallback=gateway.Fallback(requests_per_endpoint=8) if draw(st.booleans()) else None,
     )
     hosts = draw(st.sets(st.sampled_from(REVISIONS)))
     return rendered(route, {name: (Endpoint("10.0.0.1"),) for name in hosts}, folder=FOLDER)
+
+
+def members(aggregate: dict[str, Any]) -> set[str]:
+    """The clusters that an aggregate sends to."""
+    return set(aggregate["cluster_type"]["typed_config"]["clusters"])
+
+
+def test_only_stable_falls_back_and_native_s_part_is_bounded_by_its_ready_pods() -> None:
+    found = rendered(ROUTES["fallback"], ENDPOINTS, folder=FOLDER).clusters
+    stable, canary, spare = "a" * 10, "b" * 10, "c" * 10 + AS_FALLBACK
+    assert members(found[stable + WAY]) == {stable, spare}
+    assert members(found[canary + WAY]) == {canary}
+    assert found[spare]["circuit_breakers"]["thresholds"][0]["max_requests"] == 32
+    assert found["c" * 10]["circuit_breakers"]["thresholds"][0]["max_requests"] > 32
 
 
 @UNHURRIED
@@ -168,7 +198,10 @@ def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Config
     for step in steps:
         kinds = ("assignments", "clusters", "routes", "weights")
         assert sum(getattr(step, kind) != getattr(previous, kind) for kind in kinds) == 1
-        assert named_clusters(step.routes).keys() <= step.clusters.keys() <= step.assignments.keys()
+        aggregates = {name for name in step.clusters if name.endswith(WAY)}
+        assert named_clusters(step.routes).keys() <= step.clusters.keys()
+        assert step.clusters.keys() - aggregates <= step.assignments.keys()
+        assert all(members(step.clusters[name]) <= step.clusters.keys() for name in aggregates)
         used = shares(step.routes, step.weights)
         assert not used or sum(used.values()) > 0
         previous = step

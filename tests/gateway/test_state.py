@@ -39,6 +39,20 @@ def test_the_state_counts_healthy_hosts_waiting_requests_and_cuts() -> None:
     assert stable.cut == 3
 
 
+def test_a_fallback_shows_as_the_two_revisions_it_is_made_of() -> None:
+    hosts = {name: (Host("10.0.0.1:8000", True),) for name in (A, B, C, f"{C}-fallback")}
+    sample = Sample(
+        started_at=10.0,
+        taken_at=20.0,
+        weights={f"{A}-way": 95, f"{B}-way": 5},
+        routes=rendered(ROUTES["fallback"], {}, folder=FOLDER).routes,
+        hosts={**hosts, f"{A}-way": (), f"{B}-way": ()},
+        statistics={},
+    )
+    seen = [(each.hash, each.weight, each.endpoints) for each in sample.clusters()]
+    assert seen == [(A, 95, 1), (B, 5, 1), (C, 0, 1)]
+
+
 def test_without_runtime_weights_the_route_default_is_what_is_used() -> None:
     weights = {each.hash: each.weight for each in a_sample().clusters()}
     assert weights == {A: 100, B: 0, C: 0, "d" * 10: 0}

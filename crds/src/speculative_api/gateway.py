@@ -51,6 +51,13 @@ class Auth(_Lenient):
     """Name of the Secret, for messages; the agent reads what is mounted."""
 
 
+class Fallback(_Lenient):
+    """Stable's requests go to native while stable has no healthy endpoint; no canary's ever do."""
+
+    requests_per_endpoint: int = Field(ge=1)
+    """How many one gateway pod may have in flight on each ready native endpoint; more get 503."""
+
+
 class RateLimit(_Lenient):
     """What one gateway pod lets in of each API key."""
 
@@ -75,6 +82,8 @@ class Route(_Lenient):
     """Revision that gets everything should the runtime weights be lost."""
     backends: tuple[Backend, ...] = ()
     native: Backend | None = None
+    fallback: Fallback | None = None
+    """From the first backend to `native`; without `native` it means nothing."""
     timeouts: Timeouts = Timeouts()
     auth: Auth | None = None
     rate_limit: RateLimit | None = None

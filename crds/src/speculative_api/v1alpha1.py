@@ -375,8 +375,21 @@ class ModelCache(Model):
 class NativeLane(Model):
     """The same target without speculation, reached by header `x-speculative-lane: native`."""
 
+    model_config = _config(
+        rule(
+            "!self.fallback || self.replicas > 0",
+            "fallback needs native pods to fall back to: set lanes.native.replicas to 1 or more",
+            ".fallback",
+        ),
+    )
     replicas: int = Field(
         default=0, ge=0, le=1000, description="Native pods; 0 means no native lane. Default 0."
+    )
+    fallback: bool = Field(
+        default=False,
+        description="Whether stable's requests go to native while stable has no healthy pod: at "
+        "most engine.maxNumSeqs at a time for each ready native pod, the others get 503 with "
+        "Retry-After. A canary's requests never do. Default false.",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from speculative_api import labels
 
 from .configuration import CDS_FILE, RDS_FILE, ROUTES, RTDS_FILE, WEIGHTS_LAYER, watched, wrapped
+from .fallback import ANSWERING
 from .policies import filters
 from .settings import Settings
 
@@ -165,6 +166,7 @@ def _log() -> dict[str, Any]:
                     "method": "%REQ(:METHOD)%",
                     "path": "%PATH(NQ)%",
                     "revision": "%UPSTREAM_CLUSTER%",
+                    "answered_by": ANSWERING,
                     "client": f"%REQ({labels.CLIENT_HEADER})%",
                     "lane": f"%REQ({labels.LANE_HEADER})%",
                     "status": "%RESPONSE_CODE%",

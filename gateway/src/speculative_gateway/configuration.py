@@ -18,6 +18,10 @@ WEIGHTS_LAYER = "weights"
 WEIGHT_PREFIX = "rev"
 """A revision's weight is the runtime key `rev.<hash>`."""
 RDS_FILE, CDS_FILE, RTDS_FILE = "rds.json", "cds.json", "rtds.json"
+WAY = "-way"
+"""Suffix of the aggregate cluster that is a revision, and for stable what it falls back to."""
+AS_FALLBACK = "-fallback"
+"""Suffix of native's second cluster: the same endpoints with a bound on requests of its own."""
 CONTENT = "speculative.content"
 """Metadata key with a digest of the resource's own content: seeing it in
 Envoy's dump proves the content is in use (a version text proves nothing)."""
@@ -66,6 +70,11 @@ def digest(content: object) -> str:
 def marked(resource: dict[str, Any]) -> dict[str, Any]:
     """The resource with the digest of its own content in its metadata."""
     return {**resource, "metadata": {"filter_metadata": {CONTENT: {"digest": digest(resource)}}}}
+
+
+def revision_of(cluster: str) -> str:
+    """The revision that a cluster counts for."""
+    return cluster.removesuffix(WAY).removesuffix(AS_FALLBACK)
 
 
 def content_digest(resource: Mapping[str, Any]) -> str:

@@ -13,23 +13,20 @@ from typing import Any
 
 from speculative_api import gateway, labels
 
-from .configuration import ROUTES, WEIGHT_PREFIX, Configuration, marked, watched
+from .configuration import WAY, Configuration, marked, revision_of, watched
 from .errors import RouteRefused
+from .fallback import ANSWERED, destination, spare_of
 from .keys import Keys
-from .policies import policies
+from .routes import routes
 
 UPSTREAM_IDLE_SECONDS = 4
 """Below the 5 s keep-alive of vLLM's server: reusing a connection that the
 server is about to close is an error that must not be retried."""
-NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
-NO_BACKEND = "No revision is ready to serve yet. Try again later."
-NOT_FOUND = "Only paths under /v1/ are served here."
 
 NO_KEYS = Keys()
 
 _TYPE = "type.googleapis.com/"
 _UNLIMITED = 1_000_000
-_REPLACE = "OVERWRITE_IF_EXISTS_OR_ADD"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,16 +59,31 @@ def rendered(
         if any(backend.hash == route.native.hash for backend in revisions):
             raise RouteRefused(f"native: {route.native.hash} is among the backends too")
         revisions.append(route.native)
+    assignments = {
+        each.hash: _assignment(each.hash, each.hash, endpoints.get(each.service, ()))
+        for each in revisions
+    }
+    clusters = {
+        each.hash: _cluster(each.hash, folder, eject=50 if index == 0 else 0)
+        for index, each in enumerate(revisions)
+    }
+    if (spare := spare_of(route)) is not None:
+        ready = endpoints.get(spare.native.service, ())
+        assignments[spare.cluster] = _assignment(spare.cluster, spare.native.hash, ready)
+        clusters[spare.cluster] = _cluster(
+            spare.cluster, folder, eject=100, most_requests=max(1, spare.per_endpoint * len(ready))
+        )
+        stable = route.backends[0].hash
+        # With a lane to fall back to, even the last endpoint may be set aside.
+        clusters[stable] = _cluster(stable, folder, eject=100)
+        for each in route.backends:
+            members = [each.hash, spare.cluster] if each.hash == stable else [each.hash]
+            clusters[each.hash + WAY] = _way(each.hash, members)
     return Configuration(
-        assignments={
-            each.hash: _assignment(each.hash, endpoints.get(each.service, ())) for each in revisions
-        },
-        clusters={
-            each.hash: _cluster(each.hash, folder, eject=index == 0)
-            for index, each in enumerate(revisions)
-        },
-        routes=_routes(route, keys),
-        weights={backend.hash: backend.weight for backend in route.backends},
+        assignments=assignments,
+        clusters=clusters,
+        routes=routes(route, keys),
+        weights={destination(route, backend): backend.weight for backend in route.backends},
     )
 
 
@@ -81,9 +93,9 @@ def empty() -> Configuration:
     return rendered(route, {}, folder=PurePath())
 
 
-def _assignment(revision: str, endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
+def _assignment(cluster: str, revision: str, endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     return {
-        "cluster_name": revision,
+        "cluster_name": cluster,
         "endpoints": [
             {"lb_endpoints": [_endpoint(revision, each) for each in sorted(set(endpoints))]}
         ],
@@ -106,20 +118,25 @@ def _endpoint(revision: str, endpoint: Endpoint) -> dict[str, Any]:
                 "socket_address": {"address": endpoint.address, "port_value": endpoint.port}
             },
             "health_check_config": {"port_value": endpoint.health_port},
-        }
+        },
+        # Says who answered where a cluster holds two revisions.
+        "metadata": {"filter_metadata": {ANSWERED: {"revision": revision}}},
     }
 
 
-def _cluster(revision: str, folder: PurePath, *, eject: bool) -> dict[str, Any]:
+def _cluster(
+    name: str, folder: PurePath, *, eject: int, most_requests: int = _UNLIMITED
+) -> dict[str, Any]:
     """One revision's cluster; its endpoints come from its own file.
 
-    `eject` (stable only) keeps an endpoint that refuses connections out for a
-    few seconds. A canary never ejects: that would hide what is being judged.
+    `eject` is the percentage of endpoints that may be set aside for a few
+    seconds for refusing connections. A canary never ejects: that would hide
+    what is being judged.
     """
     cluster: dict[str, Any] = {
-        "name": revision,
+        "name": name,
         "type": "EDS",
-        "eds_cluster_config": {"eds_config": watched(folder / f"eds-{revision}.json")},
+        "eds_cluster_config": {"eds_config": watched(folder / f"eds-{name}.json")},
         "connect_timeout": "2s",
         "lb_policy": "LEAST_REQUEST",
         # Without it, membership changes wait up to a second.
@@ -143,7 +160,7 @@ def _cluster(revision: str, folder: PurePath, *, eject: bool) -> dict[str, Any]:
                 {
                     "max_connections": _UNLIMITED,
                     "max_pending_requests": _UNLIMITED,
-                    "max_requests": _UNLIMITED,
+                    "max_requests": most_requests,
                     "max_retries": 1024,
                 }
             ]
@@ -156,6 +173,9 @@ def _cluster(revision: str, folder: PurePath, *, eject: bool) -> dict[str, Any]:
             }
         },
     }
+    if (revision := revision_of(name)) != name:
+        # Its requests are the revision's, in every counter and log line.
+        cluster["alt_stat_name"] = revision
     if eject:
         cluster["outlier_detection"] = {
             "split_external_local_origin_errors": True,
@@ -165,8 +185,9 @@ def _cluster(revision: str, folder: PurePath, *, eject: bool) -> dict[str, Any]:
             "enforcing_consecutive_5xx": 0,
             "enforcing_consecutive_gateway_failure": 0,
             "enforcing_success_rate": 0,
-            # Never the last one: there is no lane to fall back to.
-            "max_ejection_percent": 50,
+            # 50 percent never takes the last one.
+            "max_ejection_percent": eject,
+            **({"always_eject_one_host": True} if eject == 100 else {}),
             "interval": "1s",
             "base_ejection_time": "5s",
             "max_ejection_time": "10s",
@@ -174,85 +195,22 @@ def _cluster(revision: str, folder: PurePath, *, eject: bool) -> dict[str, Any]:
     return marked(cluster)
 
 
-def _routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
-    lane = {
-        "headers": [{"name": labels.LANE_HEADER, "string_match": {"exact": "native"}}],
-        "prefix": "/v1/",
-    }
-    if route.native is None:
-        native = _answer(lane, 503, NO_LANE)
-    else:
-        native = _towards(lane, route, {"cluster": route.native.hash})
-        native["response_headers_to_add"] = [_revision_header(route.native.hash)]
-    main = {"prefix": "/v1/"}
-    if route.backends:
-        accelerated = _towards(main, route, {"weighted_clusters": _split(route)})
-    else:
-        accelerated = _answer(main, 503, NO_BACKEND)
-    host = {
-        "name": "all",
-        "domains": ["*"],
-        "routes": [native, accelerated, _answer({"prefix": "/"}, 404, NOT_FOUND)],
-        **policies(route, keys),
-    }
-    return {"name": ROUTES, "validate_clusters": True, "virtual_hosts": [marked(host)]}
-
-
-def _split(route: gateway.Route) -> dict[str, Any]:
-    """The weighted route. These weights only count should the runtime ones be lost."""
-    default = route.default or route.backends[0].hash
-    return {
-        "runtime_key_prefix": WEIGHT_PREFIX,
-        "clusters": [
-            {
-                "name": backend.hash,
-                "weight": 100 if backend.hash == default else 0,
-                "response_headers_to_add": [_revision_header(backend.hash)],
-            }
-            for backend in route.backends
-        ],
-    }
-
-
-def _revision_header(revision: str) -> dict[str, Any]:
-    return {
-        "header": {"key": labels.REVISION_HEADER, "value": revision},
-        "append_action": _REPLACE,
-    }
-
-
-def _towards(
-    match: Mapping[str, Any], route: gateway.Route, destination: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "match": match,
-        "route": {
-            **destination,
-            "timeout": f"{route.timeouts.request_seconds}s",
-            "idle_timeout": f"{route.timeouts.idle_seconds}s",
-            # Only what the upstream cannot have begun to answer: `5xx` or `reset`
-            # made three generations out of one (measured).
-            "retry_policy": {
-                "retry_on": "connect-failure,refused-stream,reset-before-request",
-                "num_retries": 3,
-                "retry_host_predicate": [
-                    {
-                        "name": "envoy.retry_host_predicates.previous_hosts",
-                        "typed_config": {
-                            "@type": _TYPE + "envoy.extensions.retry.host.previous_hosts.v3."
-                            "PreviousHostsPredicate"
-                        },
-                    }
-                ],
-                "host_selection_retry_max_attempts": 3,
+def _way(revision: str, members: list[str]) -> dict[str, Any]:
+    """The first member, or the next while that has no healthy endpoint."""
+    return marked(
+        {
+            "name": revision + WAY,
+            # Answers are counted by the aggregate, requests in flight by its member (measured).
+            "alt_stat_name": revision,
+            "connect_timeout": "2s",
+            "lb_policy": "CLUSTER_PROVIDED",
+            "cluster_type": {
+                "name": "envoy.clusters.aggregate",
+                "typed_config": {
+                    "@type": _TYPE + "envoy.extensions.clusters.aggregate.v3.ClusterConfig",
+                    "clusters": members,
+                },
             },
-        },
-    }
-
-
-def _answer(match: Mapping[str, Any], status: int, message: str) -> dict[str, Any]:
-    """The listener turns the message into JSON."""
-    return {
-        "match": match,
-        "direct_response": {"status": status, "body": {"inline_string": message}},
-    }
+            "circuit_breakers": {"thresholds": [{"max_retries": 1024}]},
+        }
+    )

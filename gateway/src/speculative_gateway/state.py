@@ -7,7 +7,7 @@ from typing import Any
 from speculative_api import gateway
 
 from .admin import Host
-from .configuration import shares
+from .configuration import revision_of, shares
 
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 CUT_PREFIX = "speculative.cut.revision."
@@ -26,10 +26,12 @@ class Sample:
 
     def clusters(self) -> tuple[gateway.ClusterState, ...]:
         """Every revision that Envoy has a cluster for."""
-        used = shares(self.routes, self.weights)
+        used = {
+            revision_of(name): weight for name, weight in shares(self.routes, self.weights).items()
+        }
         return tuple(
-            self._cluster(name, used.get(name, 0), hosts)
-            for name, hosts in sorted(self.hosts.items())
+            self._cluster(name, used.get(name, 0), self.hosts.get(name, ()))
+            for name in sorted({revision_of(cluster) for cluster in self.hosts})
         )
 
     def _cluster(self, name: str, weight: int, hosts: tuple[Host, ...]) -> gateway.ClusterState:

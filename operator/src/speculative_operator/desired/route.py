@@ -37,6 +37,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
             _backend(snapshot.name, share.hash, share.weight) for share in decision.shares
         ),
         native=native,
+        fallback=_fallback(snapshot, decision),
         timeouts=api.Timeouts(
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
         ),
@@ -62,6 +63,16 @@ def _highest_known(snapshot: Snapshot, decision: Decision) -> int:
     states = (gateway.state for gateway in snapshot.gateways if gateway.state is not None)
     known += [state.sequence for state in states if state.owner_uid == snapshot.uid]
     return max(known)
+
+
+def _fallback(snapshot: Snapshot, decision: Decision) -> api.Fallback | None:
+    """One gateway pod's part of what a native pod runs at once, rounded up."""
+    if not snapshot.spec.lanes.native.fallback:
+        return None
+    stable = words_of_stable(snapshot, decision)
+    engine = parse(stable.canonical).engine if stable else snapshot.spec.engine
+    share = -(-engine.max_num_seqs // snapshot.spec.gateway.replicas)
+    return api.Fallback(requests_per_endpoint=share)
 
 
 def _rate_limit(wanted: Gateway) -> api.RateLimit | None:

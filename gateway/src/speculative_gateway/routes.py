@@ -1,0 +1,123 @@
+"""Pure: paths, lanes and the weighted choice, as Envoy's route configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from speculative_api import gateway, labels
+
+from .configuration import ROUTES, WEIGHT_PREFIX, marked
+from .fallback import ANSWERING, destination, spare_of
+from .keys import Keys
+from .policies import policies
+
+NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
+NO_BACKEND = "No revision is ready to serve yet. Try again later."
+NOT_FOUND = "Only paths under /v1/ are served here."
+
+_TYPE = "type.googleapis.com/"
+_REPLACE = "OVERWRITE_IF_EXISTS_OR_ADD"
+
+
+def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
+    """The route configuration, its one virtual host marked with its digest."""
+    lane = {
+        "headers": [{"name": labels.LANE_HEADER, "string_match": {"exact": "native"}}],
+        "prefix": "/v1/",
+    }
+    if route.native is None:
+        native = _answer(lane, 503, NO_LANE)
+    else:
+        native = _towards(lane, route, {"cluster": route.native.hash})
+        native["response_headers_to_add"] = [_revision_header(route.native.hash)]
+    main = {"prefix": "/v1/"}
+    if route.backends:
+        accelerated = _towards(main, route, {"weighted_clusters": _split(route)})
+    else:
+        accelerated = _answer(main, 503, NO_BACKEND)
+    host = {
+        "name": "all",
+        "domains": ["*"],
+        "routes": [native, accelerated, _answer({"prefix": "/"}, 404, NOT_FOUND)],
+        **policies(route, keys),
+    }
+    return {"name": ROUTES, "validate_clusters": True, "virtual_hosts": [marked(host)]}
+
+
+def _split(route: gateway.Route) -> dict[str, Any]:
+    """The weighted route. These weights only count should the runtime ones be lost."""
+    default = route.default or route.backends[0].hash
+    return {
+        "runtime_key_prefix": WEIGHT_PREFIX,
+        "clusters": [
+            {
+                "name": name,
+                "weight": 100 if backend.hash == default else 0,
+                "response_headers_to_add": [
+                    _revision_header(backend.hash if name == backend.hash else ANSWERING)
+                ],
+            }
+            for backend in route.backends
+            for name in [destination(route, backend)]
+        ],
+    }
+
+
+def _revision_header(revision: str) -> dict[str, Any]:
+    return {
+        "header": {"key": labels.REVISION_HEADER, "value": revision},
+        "append_action": _REPLACE,
+    }
+
+
+def _towards(
+    match: Mapping[str, Any], route: gateway.Route, target: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "match": match,
+        "route": {
+            **target,
+            "timeout": f"{route.timeouts.request_seconds}s",
+            "idle_timeout": f"{route.timeouts.idle_seconds}s",
+            "retry_policy": _retries(route),
+        },
+    }
+
+
+def _retries(route: gateway.Route) -> dict[str, Any]:
+    """Only what the upstream cannot have begun to answer.
+
+    `5xx` or `reset` made three generations out of one (measured).
+    """
+    retries = {
+        "retry_on": "connect-failure,refused-stream,reset-before-request",
+        "num_retries": 3,
+        "retry_host_predicate": [
+            {
+                "name": "envoy.retry_host_predicates.previous_hosts",
+                "typed_config": {
+                    "@type": _TYPE + "envoy.extensions.retry.host.previous_hosts.v3."
+                    "PreviousHostsPredicate"
+                },
+            }
+        ],
+        "host_selection_retry_max_attempts": 3,
+    }
+    if spare_of(route) is not None:
+        # From an endpoint of stable that refuses to one of native.
+        retries["retry_priority"] = {
+            "name": "envoy.retry_priorities.previous_priorities",
+            "typed_config": {
+                "@type": _TYPE + "envoy.extensions.retry.priority.previous_priorities.v3."
+                "PreviousPrioritiesConfig",
+                "update_frequency": 1,
+            },
+        }
+    return retries
+
+
+def _answer(match: Mapping[str, Any], status: int, message: str) -> dict[str, Any]:
+    """The listener turns the message into JSON."""
+    return {
+        "match": match,
+        "direct_response": {"status": status, "body": {"inline_string": message}},
+    }
