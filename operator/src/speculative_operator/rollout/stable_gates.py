@@ -85,7 +85,7 @@ def first_revision(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return None
     revision = snapshot.words.hash
     stable = StableStatus(revision=next_number(snapshot, revision), hash=revision)
-    event = Event(Reason.REVISION_STARTING, f"Revision 1 ({revision}) starts.")
+    event = Event(Reason.REVISION_STARTING, f"Revision {stable.revision} ({revision}) starts.")
     return transition(snapshot, event, stable=stable)
 
 
