@@ -14,7 +14,7 @@ from tests.builders import (
     some_words,
 )
 
-from speculative_api.gateway import ROUTE_KEY, Auth, Route
+from speculative_api.gateway import ROUTE_KEY, Affinity, Auth, Route
 from speculative_operator.decision import Decision, Share
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.rollout.decide import decide
@@ -109,6 +109,18 @@ def test_each_gateway_pod_has_its_part_of_native_s_batch(pods: int, each: int) -
 def test_without_the_word_nothing_falls_back() -> None:
     world = the_world(lanes={"native": {"replicas": 1}})
     assert next_route(world, decided((STABLE.hash, 100))).fallback is None
+
+
+def test_the_salt_of_sessions_is_the_revision_on_trial_before_and_after_promotion() -> None:
+    header = {"gateway": {"sessionAffinityHeader": "X-Session-Id"}}
+    trial = next_route(the_world(**header), decided((STABLE.hash, 95), (CANARY.hash, 5)))
+    status = a_status(stable=CANARY)
+    promoted = next_route(
+        the_world(**header), decided((CANARY.hash, 95), (STABLE.hash, 5), status=status)
+    )
+    assert trial.affinity == Affinity(header="x-session-id", salt=CANARY.hash)
+    assert promoted.affinity == trial.affinity
+    assert next_route(the_world(), decided((STABLE.hash, 100))).affinity is None
 
 
 def test_without_shares_there_is_no_default() -> None:

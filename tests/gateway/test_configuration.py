@@ -59,6 +59,7 @@ ROUTES = {
         ),
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         fallback=gateway.Fallback(requests_per_endpoint=32),
+        affinity=gateway.Affinity(header="x-session-id", salt="b" * 10),
     ),
     "with-keys": gateway.Route(
         schema_version=2,

@@ -58,6 +58,15 @@ class Fallback(_Lenient):
     """How many one gateway pod may have in flight on each ready native endpoint; more get 503."""
 
 
+class Affinity(_Lenient):
+    """One session, one revision, as long as a rollout's weight only grows."""
+
+    header: str
+    """Request header that names the session; requests without it are split by chance."""
+    salt: str
+    """Another one chooses other sessions for the same weight."""
+
+
 class RateLimit(_Lenient):
     """What one gateway pod lets in of each API key."""
 
@@ -88,6 +97,7 @@ class Route(_Lenient):
     auth: Auth | None = None
     rate_limit: RateLimit | None = None
     """Needs `auth`: without it there is no key to count by."""
+    affinity: Affinity | None = None
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

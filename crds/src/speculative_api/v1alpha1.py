@@ -483,6 +483,15 @@ class Gateway(Model):
     auth: Auth | None = Field(
         default=None, description="Who may send requests; everybody who can connect when absent."
     )
+    session_affinity_header: str | None = Field(
+        default=None,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Request header that names a session, for instance x-session-id: all its "
+        "requests go to one revision, and one that is on the canary stays there while the weight "
+        "grows. Each canary gets other sessions. Requests without the header are split by chance. "
+        "A canary is then judged on the sessions it happened to get; absent, on single requests.",
+    )
     rate_limit: RateLimit | None = Field(
         default=None, description="How much each API key may ask for; no limit when absent."
     )

@@ -31,7 +31,9 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
         native["response_headers_to_add"] = [_revision_header(route.native.hash)]
     main = {"prefix": "/v1/"}
     if route.backends:
-        accelerated = _towards(main, route, {"weighted_clusters": _split(route)})
+        accelerated = _towards(
+            main, route, {"weighted_clusters": _split(route), **_stickiness(route)}
+        )
     else:
         accelerated = _answer(main, 503, NO_BACKEND)
     host = {
@@ -48,6 +50,9 @@ def _split(route: gateway.Route) -> dict[str, Any]:
     default = route.default or route.backends[0].hash
     return {
         "runtime_key_prefix": WEIGHT_PREFIX,
+        # The choice is hash modulo 100: with the order and the total fixed, a session
+        # that is on the second backend stays there while its weight grows (measured).
+        **({"use_hash_policy": True} if route.affinity else {}),
         "clusters": [
             {
                 "name": name,
@@ -60,6 +65,14 @@ def _split(route: gateway.Route) -> dict[str, Any]:
             for name in [destination(route, backend)]
         ],
     }
+
+
+def _stickiness(route: gateway.Route) -> dict[str, Any]:
+    if route.affinity is None:
+        return {}
+    salted = {"pattern": {"regex": "^"}, "substitution": route.affinity.salt}
+    header = {"header_name": route.affinity.header, "regex_rewrite": salted}
+    return {"hash_policy": [{"header": header, "terminal": True}]}
 
 
 def _revision_header(revision: str) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         ),
         auth=api.Auth(api_keys_secret=auth.api_keys_secret) if auth else None,
         rate_limit=_rate_limit(snapshot.spec.gateway),
+        affinity=_affinity(snapshot, decision),
     )
     before = snapshot.route
     known = _highest_known(snapshot, decision)
@@ -63,6 +64,18 @@ def _highest_known(snapshot: Snapshot, decision: Decision) -> int:
     states = (gateway.state for gateway in snapshot.gateways if gateway.state is not None)
     known += [state.sequence for state in states if state.owner_uid == snapshot.uid]
     return max(known)
+
+
+def _affinity(snapshot: Snapshot, decision: Decision) -> api.Affinity | None:
+    """Salted with the revision on trial, which is stable once it was promoted.
+
+    The salt thus changes only while everything goes to one revision.
+    """
+    header = snapshot.spec.gateway.session_affinity_header
+    tried = decision.status.canary or decision.status.stable
+    if header is None or tried is None:
+        return None
+    return api.Affinity(header=header.lower(), salt=tried.hash)
 
 
 def _fallback(snapshot: Snapshot, decision: Decision) -> api.Fallback | None:

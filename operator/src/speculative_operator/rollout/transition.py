@@ -17,6 +17,9 @@ from speculative_operator.snapshot import Snapshot
 FAILED_KEPT = 32
 """Failed hashes remembered; the oldest is forgotten first (the CRD's bound on the list)."""
 
+BY_SESSION = "Sessions are sticky: the bound on wrong verdicts assumes that they are alike."
+"""Said with every verdict from evidence: requests of one session are alike."""
+
 VerdictOutcome = Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed"]
 
 
@@ -62,6 +65,9 @@ def verdict(
     snapshot: Snapshot, revision: str, *, outcome: VerdictOutcome, reason: str, message: str
 ) -> Verdict:
     """The last decision, with its arithmetic."""
+    judged = outcome in ("Promoted", "RolledBack", "GuardPassed")
+    if judged and snapshot.spec.gateway.session_affinity_header is not None:
+        message = f"{message[:3900]} {BY_SESSION}"
     return Verdict(
         hash=revision,
         outcome=outcome,
