@@ -44,7 +44,7 @@ from speculative_operator.gather import (
 from speculative_operator.metrics.source import Source
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
-from speculative_operator.rollout.trial import trial_of
+from speculative_operator.rollout.trial import trial_of, trials_of
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 
@@ -186,6 +186,7 @@ class Reconciler:
             sample,
             trial=trial.identity,
             analysis=snapshot.spec.rollout.analysis,
+            trials=trials_of(snapshot.spec.rollout),
             store=self._stores[CONFIG_MAP.kind],
             key=(snapshot.namespace, snapshot.name),
         )

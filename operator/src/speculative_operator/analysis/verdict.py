@@ -108,11 +108,12 @@ class Evidence:
         )
 
 
-def begin(trial: str, analysis: Analysis, *, at: float) -> Evidence:
+def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evidence:
     """A trial with no evidence yet. `at` is unix seconds.
 
-    The chance of a false rollback is shared equally by the tests (union
-    bound), so each needs number of tests / chance. A metric is one test, a
+    The chance of a false rollback is shared equally by the tests of all
+    `trials` of the rollout (union bound: 2 where a guard follows the canary),
+    so each needs number of tests / chance. A metric is one test, a
     latency with an absolute bound two; a dry run counts, so that acting on it
     later moves no other metric's threshold.
     """
@@ -131,7 +132,7 @@ def begin(trial: str, analysis: Analysis, *, at: float) -> Evidence:
         trial=trial,
         began_at=at,
         metrics=names,
-        needed_worse=100.0 * tests / analysis.max_false_rollback_percent,
+        needed_worse=100.0 * tests * trials / analysis.max_false_rollback_percent,
         workers=Window.empty(WORKER_WIDTH),
         gateways=Window.empty(GATEWAY_WIDTH),
         acceptance=MeanEvidence(limit=acceptance / 100),
@@ -151,9 +152,9 @@ def is_advisory(check: MetricCheck) -> bool:
     return check.name is MetricName.END_TO_END_LATENCY
 
 
-def continues(evidence: Evidence, trial: str, analysis: Analysis) -> bool:
+def continues(evidence: Evidence, trial: str, analysis: Analysis, *, trials: int = 1) -> bool:
     """Whether the evidence belongs to this trial and these limits; if not, begin anew."""
-    fresh = begin(trial, analysis, at=evidence.began_at)
+    fresh = begin(trial, analysis, at=evidence.began_at, trials=trials)
     return (
         evidence.trial == fresh.trial
         and evidence.metrics == fresh.metrics

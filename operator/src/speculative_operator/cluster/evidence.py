@@ -27,15 +27,16 @@ def look(
     *,
     trial: str,
     analysis: Analysis,
+    trials: int,
     store: Store,
     key: Key,
 ) -> Evidence:
     """The evidence after one more look, begun or read from the cluster where it is not known."""
     evidence = known
-    if evidence is None or not continues(evidence, trial, analysis):
+    if evidence is None or not continues(evidence, trial, analysis, trials=trials):
         evidence = _stored(store, key)
-    if evidence is None or not continues(evidence, trial, analysis):
-        evidence = begin(trial, analysis, at=sample.at)
+    if evidence is None or not continues(evidence, trial, analysis, trials=trials):
+        evidence = begin(trial, analysis, at=sample.at, trials=trials)
     return observe(evidence, sample)
 
 

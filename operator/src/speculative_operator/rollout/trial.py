@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
+from speculative_api.v1alpha1 import Rollout, SpeculativeDeploymentStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +12,11 @@ class Trial:
     candidate: str
     control: str
     identity: str
+
+
+def trials_of(rollout: Rollout) -> int:
+    """How many trials one rollout has, which share its chance of a false rollback."""
+    return 2 if rollout.guard.duration_seconds > 0 else 1
 
 
 def trial_of(status: SpeculativeDeploymentStatus) -> Trial | None:
