@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 PREFIX = "/apis/speculative.dev/v1alpha1/namespaces/"
 
@@ -21,6 +22,8 @@ class FakeApi:
     """What the server holds and what it was asked."""
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    revisions: list[dict[str, Any]] = field(default_factory=list)
+    selectors: list[str] = field(default_factory=list)
     patches: list[dict[str, Any]] = field(default_factory=list)
     on_patch: Callable[[dict[str, Any]], None] | None = None
     crd_installed: bool = True
@@ -49,6 +52,19 @@ class FakeApi:
             )
         )
         return path
+
+
+def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    """RFC 7386."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            if not isinstance(target.get(key), dict):
+                target[key] = {}
+            merge(target[key], value)
+        else:
+            target[key] = value
 
 
 @contextmanager
@@ -84,7 +100,23 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
                 )
             return found
 
+        def _listed(self) -> list[dict[str, Any]] | None:
+            """What a list request asks for; None for any other request."""
+            path, _, query = self.path.partition("?")
+            if path == "/apis/apps/v1/namespaces/llm/controllerrevisions":
+                api.selectors += parse_qs(query)["labelSelector"]
+                return api.revisions
+            if path == "/apis/speculative.dev/v1alpha1/speculativedeployments":
+                return list(api.objects.values())
+            if path == f"{PREFIX}llm/speculativedeployments":
+                return [o for key, o in api.objects.items() if key.startswith("llm/")]
+            return None
+
         def do_GET(self) -> None:
+            listed = self._listed() if api.refuse_with is None and api.crd_installed else None
+            if listed is not None:
+                self._answer(200, {"kind": "List", "apiVersion": "v1", "items": listed})
+                return
             found = self._find()
             if found is not None:
                 self._answer(200, found)
@@ -96,7 +128,7 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
                 return
             assert self.headers["Content-Type"] == "application/merge-patch+json"
             api.patches.append(body)
-            found["metadata"].setdefault("annotations", {}).update(body["metadata"]["annotations"])
+            merge(found, body)
             if api.on_patch is not None:
                 api.on_patch(found)
             self._answer(200, found)

@@ -9,7 +9,9 @@ import pytest
 from tests.cli.objects import CANARY, a_resource, canary
 from tests.cluster.envtest import TOKEN, Server, running
 
-from speculative_api.labels import GROUP, KIND, PLURAL, VERSION
+from speculative_api.labels import GROUP, KIND, NAME, PLURAL, REVISION, VERSION
+from speculative_api.revisions import canonical_words, words_hash
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_cli.__main__ import main
 
 pytestmark = pytest.mark.cluster
@@ -82,3 +84,35 @@ def test_a_request_adds_its_annotation_and_changes_no_spec(server: Server, kubec
 def test_what_is_missing_is_told_apart(server: Server, kubeconfig: str, capsys: Any) -> None:
     assert main(["status", "nobody", "--kubeconfig", kubeconfig]) == 3
     assert "nobody not found in namespace default" in capsys.readouterr().err
+
+
+def test_undo_gives_back_the_words_though_the_server_filled_in_defaults(
+    server: Server, kubeconfig: str, capsys: Any
+) -> None:
+    put(server, "undone", a_resource())
+    live = json.loads(server.raw("GET", f"{PATH}/undone"))
+    owner = {"apiVersion": live["apiVersion"], "kind": KIND, "name": "undone"}
+    said = canonical_words(SpeculativeDeploymentSpec.model_validate(live["spec"]))
+    revision = {
+        "metadata": {
+            "name": f"undone-{words_hash(said)}",
+            "labels": {NAME: "undone", REVISION: words_hash(said)},
+            "ownerReferences": [owner | {"uid": live["metadata"]["uid"]}],
+        },
+        "revision": 1,
+        "data": {"spec": said, "template": {}},
+    }
+    path = "/apis/apps/v1/namespaces/llm/controllerrevisions"
+    server.raw("POST", path, json.dumps(revision).encode())
+    changed = live["spec"] | {"speculation": {"method": "None"}, "pod": {"shmSize": "1Gi"}}
+    del live["status"]
+    server.raw("PUT", f"{PATH}/undone", json.dumps(live | {"spec": changed}).encode())
+
+    argv = ["undone", "-n", "llm", "--kubeconfig", kubeconfig]
+    assert main(["diff", argv[0], "1", "spec", *argv[1:]]) == 0
+    assert "speculation.method: 'NGram' -> 'None'" in capsys.readouterr().out
+    assert main(["undo", *argv, "--to", "1"]) == 0
+    found = json.loads(server.raw("GET", f"{PATH}/undone"))["spec"]
+    assert canonical_words(SpeculativeDeploymentSpec.model_validate(found)) == said
+    assert main(["history", *argv]) == 0
+    assert "asked for" in capsys.readouterr().out

@@ -171,6 +171,23 @@ def test_retry_is_offered_for_the_revision_that_the_condition_tells_of() -> None
     assert action.endswith(f"retry chat -n llm --hash {FAILED}")
 
 
+def test_a_held_canary_is_resumed_or_aborted() -> None:
+    held = condition("Progressing", "Unknown", "PausedOnRequest")
+    raw = a_resource(canary=canary(held="PausedOnRequest"), conditions=[held])
+    assert screen.next_actions(parse(raw)) == [
+        "kubectl speculative resume chat -n llm",
+        "kubectl speculative abort chat -n llm",
+    ]
+
+
+def test_a_parked_revision_says_how_to_go_on() -> None:
+    parked = condition("Progressing", "False", "RollbacksCapped")
+    raw = a_resource(conditions=[parked], failedRevisions=[failed()])
+    assert screen.next_actions(parse(raw)) == [
+        "wait, or kubectl speculative retry chat -n llm --hash HASH of a failed one"
+    ]
+
+
 def test_unknown_fields_in_the_rollout_ask_for_an_upgrade() -> None:
     raw = a_resource(steps=[{"shadow": {"percent": 10}}])
     with pytest.raises(CliError, match=r"can't read .*shadow.*upgrade"):

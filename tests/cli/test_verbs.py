@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 from tests.cli.fake_api import FakeApi, serving
-from tests.cli.objects import CANARY, FAILED, STABLE, START, a_resource, canary, failed, stable
+from tests.cli.objects import (
+    CANARY,
+    FAILED,
+    STABLE,
+    START,
+    a_resource,
+    canary,
+    condition,
+    failed,
+    stable,
+)
 
 from speculative_cli.__main__ import main
 
@@ -71,6 +81,23 @@ def test_retry_names_the_revision_and_is_new_each_time(api: FakeApi, run: Any) -
     assert datetime.fromisoformat(moment).tzinfo is not None
 
 
+def test_pause_names_the_revision_and_resume_takes_it_back(api: FakeApi, run: Any) -> None:
+    api.put(a_resource(canary=canary()))
+    assert run("pause", "chat") == 0
+    assert annotations(api) == {"speculative.dev/pause": CANARY}
+    api.patches.clear()
+    assert run("resume", "chat") == 0
+    assert annotations(api) == {"speculative.dev/pause": None}
+
+
+def test_pause_after_promotion_holds_the_guard(api: FakeApi, run: Any) -> None:
+    guard = {"revision": 2, "hash": FAILED, "startedAt": START, "weight": 5}
+    api.put(a_resource(guard=guard))
+    assert run("pause", "chat") == 0
+    assert annotations(api) == {"speculative.dev/pause": STABLE}
+
+
+HELD = [condition("Progressing", "Unknown", "PausedOnRequest")]
 REFUSED = {
     "promote, no canary": (["promote"], {}, "has no canary"),
     "abort, no canary": (["abort"], {}, "has no canary"),
@@ -91,6 +118,13 @@ REFUSED = {
     ),
     "promote, a weight on its way": (["promote"], {"canary": canary(step=0)}, "not a pause"),
     "promote, all steps done": (["promote"], {"canary": canary(step=2)}, "being promoted"),
+    "promote, held on request": (
+        ["promote"],
+        {"canary": canary(held="PausedOnRequest"), "conditions": HELD},
+        "resume it first",
+    ),
+    "pause, no canary": (["pause"], {}, "nothing to pause"),
+    "resume, nothing held": (["resume"], {}, "nothing to resume"),
     "retry, none failed": (["retry"], {}, "no revision has failed"),
     "retry, another failed": (
         ["retry", "--hash", CANARY],
@@ -146,7 +180,12 @@ def retried(raw: dict[str, Any]) -> None:
     raw["status"]["observedRetry"] = raw["metadata"]["annotations"]["speculative.dev/retry"]
 
 
+def held(raw: dict[str, Any]) -> None:
+    raw["status"]["conditions"] = HELD
+
+
 WAITS = {
+    "pause": ("pause", held, f"{CANARY} is held"),
     "abort": ("abort", aborted, "Aborted (Aborted): by hand"),
     "promote to the end": ("promote", promoted, "is the stable revision now"),
     "promote to promotion": ("promote", stepped, "went on to promotion"),
@@ -210,7 +249,7 @@ def test_an_unknown_context_is_told(api: FakeApi, run: Any, capsys: Any) -> None
     assert "there" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [["status"], ["promote", "x", "--step", "two"], ["undo", "x"]])
+@pytest.mark.parametrize("argv", [["status"], ["promote", "x", "--step", "two"], ["unwind", "x"]])
 def test_a_bad_command_line_ends_with_2(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(argv)

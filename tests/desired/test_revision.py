@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import a_raw_spec, a_spec, some_words
 
+from speculative_api.revisions import is_native
 from speculative_api.schema import structural
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_operator.desired import revision
@@ -108,8 +109,8 @@ def test_the_native_lane_of_a_plain_revision_has_its_own_hash() -> None:
     native = revision.native_words(plain)
     assert native.canonical == plain.canonical
     assert native.hash != plain.hash
-    assert revision.is_native(native.hash, native.canonical)
-    assert not revision.is_native(plain.hash, plain.canonical)
+    assert is_native(native.hash, native.canonical)
+    assert not is_native(plain.hash, plain.canonical)
 
 
 def test_revisions_that_differ_in_speculation_share_one_native_lane() -> None:

@@ -10,21 +10,27 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from . import requests, screen
 from .errors import CliError, TimedOut, Unreachable
 from .resource import Resource, parse
 
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+_PLAIN = {"abort": requests.abort, "pause": requests.pause, "resume": requests.resume}
 LOOK_EVERY_SECONDS = 1.0
 """Time between two looks of --watch and --wait."""
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+    place = argparse.ArgumentParser(add_help=False)
+    place.add_argument("-n", "--namespace", help="default: the context's namespace")
+    place.add_argument("--context", help="context of the kubeconfig")
+    place.add_argument("--kubeconfig", help="default: KUBECONFIG, then ~/.kube/config")
+    common = argparse.ArgumentParser(add_help=False, parents=[place])
     common.add_argument("name", help="name of the SpeculativeDeployment")
-    common.add_argument("-n", "--namespace", help="default: the context's namespace")
-    common.add_argument("--context", help="context of the kubeconfig")
-    common.add_argument("--kubeconfig", help="default: KUBECONFIG, then ~/.kube/config")
     waits = argparse.ArgumentParser(add_help=False)
     waits.add_argument("--wait", action="store_true", help="until the operator has acted on it")
     waits.add_argument(
@@ -48,7 +54,28 @@ def _parser() -> argparse.ArgumentParser:
         "retry", parents=[common, waits], help="let a failed revision be tried again"
     )
     retry.add_argument("--hash", help="which one; needed when several have failed")
+    verbs.add_parser(
+        "pause", parents=[common, waits], help="hold the canary, or the guard, where it is"
+    )
+    verbs.add_parser("resume", parents=[common, waits], help="let a held rollout go on")
+    _history_verbs(verbs, place, common)
     return parser
+
+
+def _history_verbs(
+    verbs: Any, place: argparse.ArgumentParser, common: argparse.ArgumentParser
+) -> None:
+    every = verbs.add_parser("list", parents=[place], help="all resources, one line each")
+    every.add_argument("-A", "--all-namespaces", action="store_true")
+    every.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    history = verbs.add_parser("history", parents=[common], help="the stored revisions")
+    history.add_argument("--revision", help="the words of one: its number or hash")
+    history.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    diff = verbs.add_parser("diff", parents=[common], help="what two revisions say differently")
+    diff.add_argument("old", help="number or hash, or `spec` for what the resource asks for")
+    diff.add_argument("new", help="the same")
+    undo = verbs.add_parser("undo", parents=[common], help="ask for an earlier revision again")
+    undo.add_argument("--to", help="number or hash; the one before when absent")
 
 
 def _seconds(raw: str) -> float:
@@ -70,30 +97,51 @@ def main(argv: Sequence[str] | None = None) -> int:
             context=arguments.context,
             namespace=arguments.namespace,
         ) as cluster:
-
-            def read() -> Resource:
-                return parse(cluster.read(arguments.name))
-
-            if arguments.verb == "status":
-                return _status(read, watch=arguments.watch, output=arguments.output)
-            request = _request(arguments, read())
-            cluster.annotate(arguments.name, annotation=request.annotation, value=request.value)
-            print(f"asked: {request.sentence}", flush=True)
-            if arguments.wait:
-                print(_outcome(request, read, seconds=arguments.timeout))
+            return _run(arguments, cluster)
     except CliError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _run(arguments: argparse.Namespace, cluster: "Cluster") -> int:
+    from . import commands
+
+    def read() -> Resource:
+        return parse(cluster.read(arguments.name))
+
+    match arguments.verb:
+        case "status":
+            return _status(read, watch=arguments.watch, output=arguments.output)
+        case "list":
+            everywhere = arguments.all_namespaces
+            commands.show_all(cluster, everywhere=everywhere, output=arguments.output)
+        case "history":
+            wanted, output = arguments.revision, arguments.output
+            commands.show_history(cluster, read(), revision=wanted, output=output)
+        case "diff":
+            commands.show_difference(cluster, read(), old=arguments.old, new=arguments.new)
+        case "undo":
+            commands.go_back(cluster, read(), to=arguments.to)
+        case _:
+            _ask(arguments, cluster, read)
     return 0
+
+
+def _ask(arguments: argparse.Namespace, cluster: "Cluster", read: Callable[[], Resource]) -> None:
+    request = _request(arguments, read())
+    cluster.annotate(arguments.name, annotation=request.annotation, value=request.value)
+    print(f"asked: {request.sentence}", flush=True)
+    if arguments.wait:
+        print(_outcome(request, read, seconds=arguments.timeout))
 
 
 def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Request:
     if arguments.verb == "promote":
         return requests.promote(resource, step=arguments.step)
-    if arguments.verb == "abort":
-        return requests.abort(resource)
+    if arguments.verb in _PLAIN:
+        return _PLAIN[arguments.verb](resource)
     return requests.retry(resource, revision=arguments.hash, now=datetime.now(UTC))
 
 

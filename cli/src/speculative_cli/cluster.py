@@ -1,4 +1,4 @@
-"""The API server as seen from the command line: read one resource, annotate it.
+"""The API server as seen from the command line: read resources and revisions, patch one.
 
 Configuration as kubectl's: --kubeconfig, else KUBECONFIG, else
 ~/.kube/config, else the service account of the pod this runs in. Every
@@ -6,19 +6,21 @@ failure becomes one sentence that says what to do.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Self
 
 import urllib3
 from kubernetes import client
 from kubernetes import config as untyped_config
 
-from speculative_api.labels import GROUP, KIND, PLURAL, VERSION
+from speculative_api.labels import GROUP, KIND, NAME, PLURAL, VERSION
 
 from .errors import CliError, NotFound, Unreachable
 
 # The package says that it is typed, but this part of it is not.
 config: Any = untyped_config
 
+_RESOURCE = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 """Longest silence while an answer is awaited."""
@@ -31,6 +33,7 @@ class Cluster:
         api_client.configuration.retries = False
         self._api_client = api_client
         self._objects = client.CustomObjectsApi(api_client)
+        self._apps = client.AppsV1Api(api_client)
         self.namespace = namespace
 
     def __enter__(self) -> Self:
@@ -51,36 +54,61 @@ class Cluster:
             Unreachable: no answer.
             CliError: the API server refuses.
         """
-        return self._call(self._objects.get_namespaced_custom_object, name)
+        found: dict[str, Any] = self._call(
+            self._objects.get_namespaced_custom_object,
+            **_RESOURCE,
+            namespace=self.namespace,
+            name=name,
+        )
+        return found
 
-    def annotate(self, name: str, *, annotation: str, value: str) -> dict[str, Any]:
-        """Sets one annotation and nothing else; returns the object. Raises as `read`."""
-        body = {"metadata": {"annotations": {annotation: value}}}
-        return self._call(
+    def read_all(self, *, everywhere: bool) -> list[dict[str, Any]]:
+        """The raw resources of the namespace, or of all. Raises as `read`."""
+        if everywhere:
+            found = self._call(self._objects.list_cluster_custom_object, **_RESOURCE)
+        else:
+            found = self._call(
+                self._objects.list_namespaced_custom_object, **_RESOURCE, namespace=self.namespace
+            )
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    def revisions(self, name: str) -> list[dict[str, Any]]:
+        """The raw ControllerRevisions of a resource. Raises as `read`."""
+        found = self._call(
+            self._apps.list_namespaced_controller_revision,
+            namespace=self.namespace,
+            label_selector=f"{NAME}={name}",
+        )
+        items: list[dict[str, Any]] = self._api_client.sanitize_for_serialization(found)["items"]
+        return items
+
+    def annotate(self, name: str, *, annotation: str, value: str | None) -> dict[str, Any]:
+        """Sets or removes one annotation and nothing else; returns the object. Raises as `read`."""
+        return self.patch(name, {"metadata": {"annotations": {annotation: value}}})
+
+    def patch(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Merges `body` into the resource; returns the object. Raises as `read`."""
+        found: dict[str, Any] = self._call(
             self._objects.patch_namespaced_custom_object,
-            name,
+            **_RESOURCE,
+            namespace=self.namespace,
+            name=name,
             body=body,
             field_manager="kubectl-speculative",
             _content_type="application/merge-patch+json",
         )
+        return found
 
-    def _call(self, method: Any, name: str, **arguments: Any) -> dict[str, Any]:
+    def _call(self, method: Any, **arguments: Any) -> Any:
+        name = arguments.get("name", "")
         try:
-            found: dict[str, Any] = method(
-                group=GROUP,
-                version=VERSION,
-                namespace=self.namespace,
-                plural=PLURAL,
-                name=name,
-                _request_timeout=(CONNECT_SECONDS, READ_SECONDS),
-                **arguments,
-            )
+            return method(**arguments, _request_timeout=(CONNECT_SECONDS, READ_SECONDS))
         except client.ApiException as error:
             raise self._explain(error, name) from error
         except urllib3.exceptions.HTTPError as error:
             host = self._api_client.configuration.host
             raise Unreachable(f"no answer from the API server at {host}: {error}") from error
-        return found
 
     def _explain(self, error: Any, name: str) -> CliError:
         try:
@@ -89,12 +117,14 @@ class Cluster:
             answer = {}
         said = answer.get("message") or error.reason or "no reason given"
         if error.status == 404:
-            if answer.get("details", {}).get("name") == name:
+            if name and answer.get("details", {}).get("name") == name:
                 return NotFound(f"{KIND} {name} not found in namespace {self.namespace}")
             return NotFound(
                 f"this cluster does not know the resource type {PLURAL}.{GROUP}: install the "
                 "speculative-operator chart first"
             )
+        if error.status == 409:
+            return CliError("somebody else changed it meanwhile (409): look, and ask again")
         if error.status == 401:
             return CliError("the API server does not accept these credentials (401): log in again")
         if error.status == 403:

@@ -1,6 +1,6 @@
 """Which annotation a verb writes, when it makes no sense, and when it is done. Pure.
 
-`promote`, `abort` and `retry` ask; the operator acts in its next pass. A
+`promote`, `pause`, `resume`, `abort` and `retry` ask; the operator acts in its next pass. A
 request names the revision (and the step) it is about, so that one that
 arrives late, or is applied twice, does nothing to a later rollout.
 """
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from speculative_api.labels import ABORT, PROMOTE, RETRY
+from speculative_api.conditions import ConditionType, Reason
+from speculative_api.labels import ABORT, PAUSE, PROMOTE, RETRY
 from speculative_api.v1alpha1 import CanaryStatus
 
 from .errors import Refused
@@ -22,6 +23,8 @@ class Verb(Enum):
     PROMOTE = auto()
     ABORT = auto()
     RETRY = auto()
+    PAUSE = auto()
+    RESUME = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Request:
 
     verb: Verb
     annotation: str
-    value: str
+    value: str | None
+    """None takes the annotation away."""
     hash: str
     sentence: str
     step: int = -1
@@ -66,6 +70,8 @@ def promote(resource: Resource, *, step: int | None) -> Request:
         )
     if canary.step >= len(steps):
         raise Refused(f"canary {canary.hash} is past its last step and is being promoted")
+    if _is_paused(resource):
+        raise Refused(f"canary {canary.hash} is held on request: resume it first")
     if step is not None and step != canary.step + 1:
         raise Refused(
             f"canary {canary.hash} is in step {canary.step + 1} of {len(steps)}, not in step {step}"
@@ -125,6 +131,44 @@ def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request
     )
 
 
+def pause(resource: Resource) -> Request:
+    """The request to hold the canary, or after its promotion the guard, where it is.
+
+    Raises:
+        Refused: neither exists.
+    """
+    status = resource.status
+    if status.canary is None and status.guard is not None and status.stable is not None:
+        held, sentence = status.stable.hash, f"the guard of {status.stable.hash} is held"
+    else:
+        held = _canary(resource, "pause").hash
+        sentence = f"canary {held} is held where it is; judging goes on"
+    return Request(verb=Verb.PAUSE, annotation=PAUSE, value=held, hash=held, sentence=sentence)
+
+
+def resume(resource: Resource) -> Request:
+    """The request to go on.
+
+    Raises:
+        Refused: nothing is held.
+    """
+    held = resource.annotations.get(PAUSE)
+    if not held:
+        raise Refused(
+            f"{resource.namespace}/{resource.name} is not held: there is nothing to resume"
+        )
+    return Request(
+        verb=Verb.RESUME, annotation=PAUSE, value=None, hash=held, sentence=f"{held} goes on"
+    )
+
+
+def _is_paused(resource: Resource) -> bool:
+    return any(
+        condition.type == ConditionType.PROGRESSING and condition.reason == Reason.PAUSED_ON_REQUEST
+        for condition in resource.status.conditions
+    )
+
+
 def outcome(request: Request, resource: Resource) -> str | None:
     """What came of a request, as a sentence; None while the operator has not acted on it."""
     status = resource.status
@@ -133,6 +177,10 @@ def outcome(request: Request, resource: Resource) -> str | None:
     if request.verb is Verb.RETRY:
         acted = status.observed_retry == request.value
         return f"revision {request.hash} is no longer marked as failed" if acted else None
+    if request.verb is Verb.PAUSE and _is_paused(resource):
+        return f"{request.hash} is held"
+    if request.verb is Verb.RESUME:
+        return None if _is_paused(resource) else f"{request.hash} is not held any more"
     if canary is not None and on_trial:
         if request.verb is Verb.PROMOTE and canary.step > request.step:
             return f"canary {canary.hash} went on to {position(resource, canary.step)}"

@@ -4,15 +4,18 @@ Made from the raw object that the API server sends. Only the rollout is read
 from the spec, so that a spec with newer fields elsewhere can still be shown.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
+from speculative_api.revisions import canonical_words, words_hash
 from speculative_api.v1alpha1 import (
     PauseStep,
     Rollout,
     RolloutStep,
+    SpeculativeDeploymentSpec,
     SpeculativeDeploymentStatus,
 )
 
@@ -33,6 +36,23 @@ class Resource:
     status: SpeculativeDeploymentStatus
     method: str
     raw_status: dict[str, Any]
+    raw_spec: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def words(self) -> dict[str, Any] | None:
+        """What the spec asks for, as a revision; None if this version can't read it."""
+        try:
+            return canonical_words(SpeculativeDeploymentSpec.model_validate(dict(self.raw_spec)))
+        except ValidationError:
+            return None
+
+    @property
+    def spec_hash(self) -> str | None:
+        """The hash of `words`."""
+        return None if self.words is None else words_hash(self.words)
 
     @property
     def steps(self) -> tuple[RolloutStep, ...]:
@@ -64,6 +84,10 @@ def parse(raw: dict[str, Any]) -> Resource:
             status=SpeculativeDeploymentStatus.model_validate(raw.get("status", {})),
             method=spec.get("speculation", {}).get("method", "None"),
             raw_status=raw.get("status", {}),
+            raw_spec=spec,
+            annotations=metadata.get("annotations") or {},
+            uid=metadata.get("uid", ""),
+            resource_version=metadata.get("resourceVersion", ""),
         )
     except ValidationError as error:
         fields = ", ".join(".".join(str(part) for part in e["loc"]) for e in error.errors()[:3])

@@ -4,6 +4,7 @@
 percent, acceptance length is tokens per decoding step.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,8 @@ _FAILED_REASONS = {
     Reason.FIRST_REVISION_FAILED.value,
 }
 """Reasons of Progressing that mean: the spec asks for a revision that failed."""
+_LONGEST_MESSAGE = 80
+"""Characters of a message in a table."""
 _QUIET_REASONS = {Reason.NOT_CONFIGURED.value}
 """A condition that is not True for these reasons is as the user asked."""
 
@@ -70,6 +73,29 @@ def document(resource: Resource, now: datetime) -> dict[str, Any]:
     }
 
 
+def overview(resources: Sequence[Resource], *, with_namespace: bool) -> str:
+    """One line for each resource."""
+    rows: list[tuple[str, ...]] = [
+        ("NAMESPACE", "NAME", "STABLE", "READY", "TOKENS/STEP", "CANARY", "WEIGHT", "MESSAGE")
+    ]
+    for resource in resources:
+        stable, canary = resource.status.stable, resource.status.canary
+        message = resource.status.message.partition("\n")[0]
+        rows.append(
+            (
+                resource.namespace,
+                resource.name,
+                f"{stable.revision} ({stable.hash})" if stable else "-",
+                f"{stable.ready_replicas}/{stable.replicas}" if stable else "-",
+                (stable.acceptance_length if stable else None) or "-",
+                f"{canary.revision} ({canary.hash})" if canary else "-",
+                f"{canary.observed_weight} %" if canary else "-",
+                message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…",
+            )
+        )
+    return "\n".join(table([row if with_namespace else row[1:] for row in rows]))
+
+
 def next_actions(resource: Resource) -> list[str]:
     """What a person can do now; empty when there is nothing to do."""
     status = resource.status
@@ -80,12 +106,19 @@ def next_actions(resource: Resource) -> list[str]:
     if any(c.type == ConditionType.ACCEPTED and c.status == "False" for c in status.conditions):
         actions.append("correct the spec as the condition Accepted says")
     canary = status.canary
-    if canary is not None and (canary.held is not None or _waits_for_person(resource.step)):
+    if _is_paused(resource):
+        actions.append(f"kubectl speculative resume {tail}")
+        if canary is not None:
+            actions.append(f"kubectl speculative abort {tail}")
+    elif canary is not None and (canary.held is not None or _waits_for_person(resource.step)):
         actions.append(f"kubectl speculative promote {tail}")
         actions.append(f"kubectl speculative abort {tail}")
     elif canary is not None:
         actions.append(f"nothing: it goes on by itself; kubectl speculative abort {tail} ends it")
     failed = _names_failed(resource)
+    progressing = _progressing(resource)
+    if progressing is not None and progressing.reason == Reason.ROLLBACKS_CAPPED:
+        actions.append(f"wait, or kubectl speculative retry {tail} --hash HASH of a failed one")
     if canary is None and failed is not None:
         retry = f"kubectl speculative retry {tail} --hash {failed.hash}"
         actions.append(f"change the spec, or {retry}")
@@ -95,13 +128,21 @@ def next_actions(resource: Resource) -> list[str]:
 def _names_failed(resource: Resource) -> FailedRevision | None:
     """The failed revision that the spec asks for, as the condition Progressing tells it."""
     failed = resource.status.failed_revisions
-    progressing = next(
-        (c for c in resource.status.conditions if c.type == ConditionType.PROGRESSING), None
-    )
+    progressing = _progressing(resource)
     if not failed or progressing is None or progressing.reason not in _FAILED_REASONS:
         return None
     told = (f for f in failed if f.message and f.message in progressing.message)
     return next(told, max(failed, key=lambda found: found.at))
+
+
+def _progressing(resource: Resource) -> Condition | None:
+    conditions = resource.status.conditions
+    return next((c for c in conditions if c.type == ConditionType.PROGRESSING), None)
+
+
+def _is_paused(resource: Resource) -> bool:
+    progressing = _progressing(resource)
+    return progressing is not None and progressing.reason == Reason.PAUSED_ON_REQUEST
 
 
 def _waits_for_person(step: RolloutStep | None) -> bool:
@@ -138,7 +179,7 @@ def _revisions(resource: Resource) -> list[str]:
     rows += [("retiring", "-", leaving.hash, "-", "0 %", "-") for leaving in status.retiring]
     if len(rows) == 1:
         return ["no revision yet"]
-    return _table(rows)
+    return table(rows)
 
 
 def _canary_row(canary: CanaryStatus) -> tuple[str, ...]:
@@ -154,7 +195,8 @@ def _canary_row(canary: CanaryStatus) -> tuple[str, ...]:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows of equal length, the first of them a heading, in columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from speculative_api.labels import CHANGE_CAUSE
+from speculative_api.revisions import is_native
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.native import NativeLane, native_lane
-from speculative_operator.desired.revision import is_native
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.desired.services import revision_service
 from speculative_operator.desired.workers import pod_template, worker_deployment

@@ -1,0 +1,60 @@
+"""The verbs beyond status and requests: list, history, diff, undo. Each prints and ends."""
+
+import json
+import sys
+from datetime import UTC, datetime
+
+import yaml
+
+from . import revisions, screen
+from .cluster import Cluster
+from .resource import Resource, parse
+
+
+def show_all(cluster: Cluster, *, everywhere: bool, output: str) -> None:
+    """One line for each resource, or their status documents."""
+    now = datetime.now(UTC)
+    found = [parse(raw) for raw in cluster.read_all(everywhere=everywhere)]
+    if output == "json":
+        print(json.dumps([screen.document(resource, now) for resource in found], indent=2))
+    elif found:
+        print(screen.overview(found, with_namespace=everywhere))
+    else:
+        where = "any namespace" if everywhere else f"namespace {cluster.namespace}"
+        print(f"no SpeculativeDeployment in {where}", file=sys.stderr)
+
+
+def show_history(
+    cluster: Cluster, resource: Resource, *, revision: str | None, output: str
+) -> None:
+    """All stored revisions, or the words of one."""
+    known = revisions.records(cluster.revisions(resource.name), resource)
+    chosen = [revisions.named(revision, known, resource)] if revision else known
+    if output == "json":
+        documents = [revisions.document(record, resource) for record in chosen]
+        print(json.dumps(documents[0] if revision else documents, indent=2))
+        return
+    if not revision:
+        print(revisions.text(known, resource, datetime.now(UTC)))
+        return
+    (record,) = chosen
+    print(f"# revision {record.number} ({record.hash}): {revisions.state(record, resource)}")
+    if record.cause:
+        print("\n".join(f"# {line}" for line in record.cause.splitlines()))
+    print(yaml.safe_dump(dict(record.words), sort_keys=False), end="")
+
+
+def show_difference(cluster: Cluster, resource: Resource, *, old: str, new: str) -> None:
+    """What differs between two revisions, field by field."""
+    known = revisions.records(cluster.revisions(resource.name), resource)
+    before, after = (revisions.named(name, known, resource) for name in (old, new))
+    lines = revisions.differences(before.words, after.words)
+    print("\n".join(lines) if lines else f"{old} and {new} say the same")
+
+
+def go_back(cluster: Cluster, resource: Resource, *, to: str | None) -> None:
+    """Makes the spec ask for a stored revision again."""
+    known = revisions.records(cluster.revisions(resource.name), resource)
+    found = revisions.undo(resource, known, to=to)
+    cluster.patch(resource.name, found.patch)
+    print(f"asked: {found.sentence}")
