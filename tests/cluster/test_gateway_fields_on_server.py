@@ -1,0 +1,45 @@
+"""The real API server on the gateway's fields: what is taken, and what to do about the rest."""
+
+from typing import Any
+
+import pytest
+from tests.builders import a_raw_spec
+from tests.cluster.envtest import Server
+from tests.cluster.test_resource_on_server import refused
+
+pytestmark = pytest.mark.cluster
+
+KEYS = {"apiKeysSecret": "chat-keys"}
+
+
+@pytest.mark.parametrize(
+    "gateway",
+    [{"auth": KEYS}, {"auth": KEYS, "rateLimit": {"requestsPerMinutePerKey": 600}}],
+    ids=["keys", "keys and a limit"],
+)
+def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
+    with pytest.raises(pytest.fail.Exception, match="took it"):
+        refused(api_server, a_raw_spec(gateway=gateway))
+
+
+@pytest.mark.parametrize(
+    ("gateway", "words"),
+    [
+        (
+            {"rateLimit": {"requestsPerMinutePerKey": 600}},
+            "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
+        ),
+        ({"auth": KEYS, "rateLimit": {}}, "requestsPerMinutePerKey: Required value"),
+        ({"auth": {"apiKeysSecret": "Chat Keys"}}, "should match"),
+        ({"auth": {}}, "apiKeysSecret: Required value"),
+        ({"sessionAffinityHeader": "x session"}, "should match"),
+    ],
+    ids=["limit without keys", "empty limit", "no name of a Secret", "empty auth", "no header"],
+)
+def test_refused(api_server: Server, gateway: dict[str, Any], words: str) -> None:
+    assert words in refused(api_server, a_raw_spec(gateway=gateway))
+
+
+def test_a_fallback_needs_native_pods(api_server: Server) -> None:
+    lanes = {"native": {"fallback": True}}
+    assert "set lanes.native.replicas to 1 or more" in refused(api_server, a_raw_spec(lanes=lanes))
