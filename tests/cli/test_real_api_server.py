@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.objects import CANARY, a_resource, canary
+from tests.cli.objects import CANARY, START, a_resource, canary
 from tests.cluster.envtest import TOKEN, Server, running
 
 from speculative_api.labels import GROUP, KIND, NAME, PLURAL, REVISION, VERSION
@@ -74,8 +74,8 @@ def test_a_request_adds_its_annotation_and_changes_no_spec(server: Server, kubec
     for verb in ("promote", "abort"):
         assert main([verb, "steered", "-n", "llm", "--kubeconfig", kubeconfig]) == 0
     assert annotations(server, "steered") == {
-        "speculative.dev/promote": f"{CANARY}/1",
-        "speculative.dev/abort": CANARY,
+        "speculative.dev/promote": f"{CANARY}/1@{START}",
+        "speculative.dev/abort": f"{CANARY}@{START}",
     }
     found = json.loads(server.raw("GET", f"{PATH}/steered"))
     assert found["metadata"]["generation"] == 1

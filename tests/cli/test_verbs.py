@@ -64,13 +64,13 @@ def test_status_as_json_is_one_document(api: FakeApi, run: Any, capsys: Any) -> 
 def test_promote_names_the_revision_and_the_step(api: FakeApi, run: Any) -> None:
     api.put(a_resource(canary=canary()))
     assert run("promote", "chat") == 0
-    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/1"}
+    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/1@{START}"}
 
 
 def test_abort_names_the_revision(api: FakeApi, run: Any) -> None:
     api.put(a_resource(canary=canary(step=-1)))
     assert run("abort", "chat") == 0
-    assert annotations(api) == {"speculative.dev/abort": CANARY}
+    assert annotations(api) == {"speculative.dev/abort": f"{CANARY}@{START}"}
 
 
 def test_retry_names_the_revision_and_is_new_each_time(api: FakeApi, run: Any) -> None:
@@ -153,7 +153,7 @@ def test_what_makes_no_sense_is_refused_and_not_written(
 def test_promote_goes_past_a_step_that_is_held(api: FakeApi, run: Any) -> None:
     api.put(a_resource(canary=canary(step=0, held="AnalysisInconclusive")))
     assert run("promote", "chat") == 0
-    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/0"}
+    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/0@{START}"}
 
 
 def aborted(raw: dict[str, Any]) -> None:

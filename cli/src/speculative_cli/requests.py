@@ -84,7 +84,7 @@ def promote(resource: Resource, *, step: int | None) -> Request:
     return Request(
         verb=Verb.PROMOTE,
         annotation=PROMOTE,
-        value=f"{canary.hash}/{canary.step}",
+        value=f"{canary.hash}/{canary.step}@{canary.started_at}",
         hash=canary.hash,
         step=canary.step,
         sentence=f"canary {canary.hash} goes past step {canary.step + 1} of {len(steps)}",
@@ -101,7 +101,7 @@ def abort(resource: Resource) -> Request:
     return Request(
         verb=Verb.ABORT,
         annotation=ABORT,
-        value=canary.hash,
+        value=f"{canary.hash}@{canary.started_at}",
         hash=canary.hash,
         sentence=f"canary {canary.hash} is rolled back",
     )

@@ -26,9 +26,10 @@ COMPONENT_WORKER: Final = "worker"
 COMPONENT_GATEWAY: Final = "gateway"
 
 PROMOTE: Final = f"{GROUP}/promote"
-"""Annotation `<hash>/<step>`: go past the pause that this canary is in."""
+"""Annotation `<hash>/<step>[@<anything>]`: go past the pause that this canary is in. A value that
+was there before a trial began is not meant for it."""
 ABORT: Final = f"{GROUP}/abort"
-"""Annotation `<hash>`: roll this canary back."""
+"""Annotation `<hash>[@<anything>]`: roll this canary back; likewise."""
 RETRY: Final = f"{GROUP}/retry"
 """Annotation `<hash>@<anything>`: forget that this hash failed; acted on once per value."""
 

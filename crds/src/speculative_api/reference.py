@@ -26,8 +26,8 @@ Written by `kubectl speculative`; by hand they work as well.
 
 | annotation | value | effect |
 |---|---|---|
-| `{labels.PROMOTE}` | `<hash>/<step>` | The rollout goes past the pause it is in. |
-| `{labels.ABORT}` | `<hash>` | The canary with this hash is rolled back. |
+| `{labels.PROMOTE}` | `<hash>/<step>[@<anything>]` | The rollout goes past the pause it is in. |
+| `{labels.ABORT}` | `<hash>[@<anything>]` | The canary with this hash is rolled back. |
 | `{labels.RETRY}` | `<hash>@<anything>` | The failed revision may be tried again, once per value. |
 """
 

@@ -860,6 +860,17 @@ class SpeculativeDeploymentStatus(Model):
     observed_retry: str | None = Field(
         default=None, max_length=256, description="Last retry annotation acted on."
     )
+    observed_abort: str | None = Field(
+        default=None,
+        max_length=256,
+        description="Abort annotation that was there when the last trial began: not meant for it.",
+    )
+    observed_promote: str | None = Field(
+        default=None,
+        max_length=256,
+        description="Promote annotation that was there when the last trial began: not meant for "
+        "it.",
+    )
     route_sequence: int = Field(default=0, description="Sequence of the route last written.")
     replicas: int = Field(default=0, description="Serving accelerated pods.")
     selector: str = Field(

@@ -40,7 +40,8 @@ some moment, in at most one rollout of three."""
 def abort_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """A person said abort, naming this canary."""
     canary = snapshot.status.canary
-    if canary is None or snapshot.annotations.get(ABORT) != canary.hash:
+    asked = _asked(snapshot, ABORT, before=snapshot.status.observed_abort)
+    if canary is None or asked != canary.hash:
         return None
     message = "aborted on request; not tried again until retry"
     return canary_ends(
@@ -187,7 +188,8 @@ def pause_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
     step = step_at(snapshot.spec.rollout, canary.step) if canary else None
     if canary is None or step is None or step.pause is None:
         return None
-    if snapshot.annotations.get(PROMOTE) == f"{canary.hash}/{canary.step}":
+    asked = _asked(snapshot, PROMOTE, before=snapshot.status.observed_promote)
+    if asked == f"{canary.hash}/{canary.step}":
         return _enter(snapshot, canary, canary.step + 1, Event("StepPromoted", "On request."))
     if step.pause.duration_seconds is None:
         return _hold(snapshot, canary, Reason.CANARY_PAUSED, "waits for `promote` or `abort`")
@@ -327,4 +329,20 @@ def canary_started(snapshot: Snapshot, _: Assessment) -> Transition | None:
     event = Event(
         Reason.CANARY_STARTING, f"Revision {number} ({revision}) is tried in {count} steps."
     )
-    return transition(snapshot, event, canary=canary)
+    return transition(
+        snapshot,
+        event,
+        canary=canary,
+        observed_abort=_present(snapshot, ABORT),
+        observed_promote=_present(snapshot, PROMOTE),
+    )
+
+
+def _present(snapshot: Snapshot, annotation: str) -> str | None:
+    return snapshot.annotations.get(annotation, "")[:256] or None
+
+
+def _asked(snapshot: Snapshot, annotation: str, *, before: str | None) -> str | None:
+    """What a person asks of this trial; a value from before it began was for another one."""
+    value = _present(snapshot, annotation)
+    return None if value is None or value == before else value.partition("@")[0]
