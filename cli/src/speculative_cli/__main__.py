@@ -1,7 +1,8 @@
 """`kubectl speculative`: reads the command line, talks to the API server, prints.
 
 Exit codes: 0 done; 1 no usable cluster, or refused by it; 2 bad command line;
-3 not found; 4 the request makes no sense now; 5 asked, but not seen in time.
+3 not found; 4 the request makes no sense now; 5 asked, but not seen in time;
+6 lint found errors.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from .resource import Resource, parse
 if TYPE_CHECKING:
     from .cluster import Cluster
 
+LINT_ERRORS = 6
+"""Exit code."""
 _PLAIN = {"abort": requests.abort, "pause": requests.pause, "resume": requests.resume}
 LOOK_EVERY_SECONDS = 1.0
 """Time between two looks of --watch and --wait."""
@@ -59,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs.add_parser("resume", parents=[common, waits], help="let a held rollout go on")
     _history_verbs(verbs, place, common)
+    lint = verbs.add_parser("lint", help="check manifests without a cluster")
+    lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
+    lint.add_argument("-o", "--output", choices=["text", "json"], default="text")
     return parser
 
 
@@ -88,6 +94,8 @@ def _seconds(raw: str) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    if arguments.verb == "lint":
+        return _lint(arguments.files, output=arguments.output)
     # The client takes two seconds to import: --help and a wrong flag need not wait for it.
     from .cluster import connect
 
@@ -157,6 +165,19 @@ def _outcome(request: requests.Request, read: Callable[[], Resource], *, seconds
                 "is the operator running?"
             )
         time.sleep(LOOK_EVERY_SECONDS)
+
+
+def _lint(files: Sequence[str], *, output: str) -> int:
+    from .lint import lint
+
+    report = lint(files)
+    if output == "json":
+        print(json.dumps([found.to_json() for found in report.findings], indent=2))
+    else:
+        for found in report.findings:
+            print(found.line())
+        print(f"{report.checked} checked, {report.errors} errors", file=sys.stderr)
+    return LINT_ERRORS if report.errors else 0
 
 
 def _status(read: Callable[[], Resource], *, watch: bool, output: str) -> int:
