@@ -8,6 +8,7 @@ import pytest
 from tests.cluster.envtest import Server
 from tests.reconcile.simulation import Simulation
 from tests.reconcile.test_rollout_on_server import (
+    ANOTHER_K,
     CrashingClient,
     Run,
     is_complete,
@@ -16,7 +17,8 @@ from tests.reconcile.test_rollout_on_server import (
 )
 
 from speculative_operator.cluster.client import Client
-from speculative_operator.cluster.resources import DEPLOYMENT, JSON
+from speculative_operator.cluster.resources import DEPLOYMENT, JSON, Resource
+from speculative_operator.errors import Refused
 
 pytestmark = pytest.mark.cluster
 
@@ -64,6 +66,26 @@ async def test_the_servers_words_are_in_status_and_the_rest_is_made(
         DEPLOYMENT, "default", f"{run.simulation.name}-gateway"
     )
     assert gateway["spec"]["replicas"] == 1
+
+
+async def test_evidence_that_can_not_be_kept_stops_no_rollout(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = run.client.request
+
+    async def without_evidence(
+        verb: str, resource: Resource, method: str, path: str, **settings: Any
+    ) -> tuple[int, JSON]:
+        if method != "GET" and path.endswith("-evidence"):
+            raise Refused("exceeded quota: configmaps", 403)
+        return await request(verb, resource, method, path, **settings)
+
+    monkeypatch.setattr(run.client, "request", without_evidence)
+    await run.simulation.create()
+    await run.until(is_complete)
+    await run.simulation.change(ANOTHER_K)
+    second = words_hash(await run.simulation.parent())
+    await run.until(lambda s: is_complete(s) and s["stable"]["hash"] == second)
 
 
 async def test_a_canary_that_can_not_be_made_leaves_stable_alone(run: Run) -> None:

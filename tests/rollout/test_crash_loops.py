@@ -24,6 +24,18 @@ def restarting(reason: str, *, guarded: bool) -> Snapshot:
     )
 
 
+def test_what_the_worker_said_is_shown_and_not_that_it_crashes() -> None:
+    said = "the model hub cannot be reached from this pod. The engine said: x\nmuch more"
+    end = Termination(reason="HubUnreachable", retryable=True, detail=said)
+    back_off = "CrashLoopBackOff: back-off 40s restarting failed container"
+    pod = a_pod(STABLE, ready=False, restarts=3, termination=end, waiting_reason=back_off)
+    snapshot = a_snapshot(status=a_status(stable=STABLE, available=False), pods=[pod])
+    shown = decide(snapshot).status.message
+    assert "HubUnreachable: the model hub cannot be reached" in shown
+    assert "CrashLoopBackOff" not in shown
+    assert "much more" not in shown
+
+
 @pytest.mark.parametrize("guarded", [False, True], ids=["canary", "promoted"])
 @pytest.mark.parametrize(
     ("reason", "failed"), [("EngineCrashed", ["CanaryUnhealthy"]), ("HubUnreachable", [])]

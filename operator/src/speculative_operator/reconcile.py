@@ -199,7 +199,11 @@ class Reconciler:
             return
         body = evidence_store.config_map(snapshot, memory.evidence)
         key = (snapshot.namespace, snapshot.name)
-        await self._applier.ensure(body, key=key, owner_uid=snapshot.uid)
+        try:
+            await self._applier.ensure(body, key=key, owner_uid=snapshot.uid)
+        except Refused as error:
+            # Kept in memory alone: a restart then begins anew, which costs time and no user.
+            log.warning("event=evidence-not-kept object=%s/%s why=%r", *key, words_of(error))
         memory.evidence_saved_at = now
 
     async def _make_real(self, snapshot: Snapshot, decision: Decision, memory: _Memory) -> bool:

@@ -85,6 +85,15 @@ class GatewayPod:
     """Since the last answer (or since the pod appeared)."""
 
 
+def _why_not_ready(pod: WorkerPod) -> str:
+    """The worker's own last words where Kubernetes only says that it crashes."""
+    end = pod.termination
+    loops = not pod.waiting_reason or pod.waiting_reason.startswith("CrashLoopBackOff")
+    if pod.ready or end is None or not loops:
+        return pod.waiting_reason
+    return f"{end.reason}: {end.detail.partition(chr(10))[0][:400]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a pass may know. Times are UTC-aware."""
@@ -132,7 +141,7 @@ class Snapshot:
     def waiting_reason(self, revision: str) -> str:
         """Why a pod of the revision does not run or does not exist; empty when all run."""
         refused = (words for words in self.refusals if f"-{revision}: " in words)
-        waiting = (p.waiting_reason for p in self.pods_of(revision) if p.waiting_reason)
+        waiting = (said for p in self.pods_of(revision) if (said := _why_not_ready(p)))
         view = self.deployments.get(revision)
         failure = (view.failure,) if view is not None and view.failure else ()
         return next(iter((*refused, *waiting, *failure)), "")
