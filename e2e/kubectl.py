@@ -29,13 +29,14 @@ def kubectl(*arguments: str, stdin: str | None = None, seconds: float = 60) -> s
     Raises:
         KubectlError: with its error output, when it fails.
     """
+    program = ("kubectl", "--kubeconfig", str(kubeconfig()))
+    return run(*program, *arguments, stdin=stdin, seconds=seconds)
+
+
+def run(*command: str, stdin: str | None = None, seconds: float = 60) -> str:
+    """Runs any program the same way. Raises KubectlError when it fails."""
     done = subprocess.run(
-        ["kubectl", "--kubeconfig", str(kubeconfig()), *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
+        command, input=stdin, capture_output=True, text=True, timeout=seconds, check=False
     )
     if done.returncode != 0:
         raise KubectlError(done.stderr.strip() or done.stdout.strip())

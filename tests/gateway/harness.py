@@ -73,6 +73,16 @@ class Gateway:
         """Starts an agent, the first or the next."""
         self.agent = await self._spawn("agent", "--from-directory", str(self.wanted))
 
+    async def start_keeper(self) -> None:
+        """Starts what keeps an agent running, as in a pod."""
+        self.agent = await self._spawn("keep", "--from-directory", str(self.wanted))
+
+    def agent_child(self) -> int:
+        """The agent that the keeper runs now; 0 while there is none."""
+        assert self.agent is not None
+        children = Path(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children").read_text()
+        return int(children.split()[0]) if children.split() else 0
+
     async def _spawn(self, *arguments: str) -> asyncio.subprocess.Process:
         environment = {
             **os.environ,

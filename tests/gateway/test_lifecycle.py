@@ -97,6 +97,32 @@ async def test_envoy_is_killed_and_serves_again(
     assert await proxy.answer() == (200, CANARY)
 
 
+async def test_a_killed_agent_is_back_without_its_container(
+    fresh: Gateway, stable: Backend
+) -> None:
+    assert fresh.agent is not None
+    fresh.agent.kill()
+    await fresh.agent.wait()
+    await fresh.start_keeper()
+    assert fresh.agent is not None
+    fresh.endpoints(**{STABLE: [stable]})
+    before = await fresh.route(backend(STABLE, 100))
+    child = fresh.agent_child()
+    os.kill(child, signal.SIGKILL)
+
+    async def another() -> bool:
+        return fresh.agent_child() not in (0, child)
+
+    await eventually(another, bool, "another agent runs")
+    after = await fresh.until(lambda state: state.ready, "adopted")
+    assert after.sequence == before.sequence
+    assert fresh.agent.returncode is None
+    fresh.agent.terminate()
+    assert fresh.supervisor is not None
+    fresh.supervisor.terminate()
+    assert await asyncio.wait_for(fresh.agent.wait(), 20) == 0
+
+
 async def test_a_frozen_envoy_does_not_take_its_pod_out_of_the_service(
     proxy: Gateway, stable: Backend
 ) -> None:

@@ -1,4 +1,7 @@
-"""The gateway's two commands: `supervise` (PID 1 beside Envoy) and `agent`."""
+"""The gateway's commands: `supervise` and `keep` (PID 1 of the two containers), `agent`.
+
+`supervise` runs Envoy, `keep` runs `agent`; both start their child again when it dies.
+"""
 
 import argparse
 import logging
@@ -6,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from . import keep
 from .settings import Settings
 
 
@@ -15,16 +19,20 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("supervise", help="run Envoy, restart it, drain it on SIGTERM")
     watcher = commands.add_parser("agent", help="feed Envoy and report what it really uses")
-    watcher.add_argument(
-        "--from-directory",
-        type=Path,
-        metavar="DIR",
-        help="read route.json and endpoints.json from DIR instead of from Kubernetes",
-    )
+    keeper = commands.add_parser("keep", help="run the agent, and again when it dies")
+    for command in (watcher, keeper):
+        command.add_argument(
+            "--from-directory",
+            type=Path,
+            metavar="DIR",
+            help="read route.json and endpoints.json from DIR instead of from Kubernetes",
+        )
     arguments = parser.parse_args()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
+    if arguments.command == "keep":
+        return keep.main(["agent", *sys.argv[2:]])
     try:
         settings = Settings.from_environment(os.environ)
     except ValueError as error:

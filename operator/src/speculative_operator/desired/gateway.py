@@ -145,7 +145,7 @@ def _pod_spec(
     ]
     envoy = _container("envoy", "supervise", settings, env, cpu="250m", memory=("128Mi", "512Mi"))
     envoy["ports"] = [{"name": "http", "containerPort": labels.GATEWAY_PORT}]
-    agent = _container("agent", "agent", settings, env, cpu="100m", memory=("96Mi", "256Mi"))
+    agent = _container("agent", "keep", settings, env, cpu="100m", memory=("96Mi", "256Mi"))
     agent["ports"] = [{"name": "agent", "containerPort": labels.AGENT_PORT}]
     agent["readinessProbe"] = _probe("/readyz", 2)
     agent["livenessProbe"] = _probe("/livez", 10)
