@@ -14,8 +14,13 @@ KEYS = {"apiKeysSecret": "chat-keys"}
 
 @pytest.mark.parametrize(
     "gateway",
-    [{"auth": KEYS}, {"auth": KEYS, "rateLimit": {"requestsPerMinutePerKey": 600}}],
-    ids=["keys", "keys and a limit"],
+    [
+        {"auth": KEYS},
+        {"auth": KEYS, "rateLimit": {"requestsPerMinutePerKey": 600}},
+        {"auth": KEYS, "rateLimit": {"tokensPerMinutePerKey": 100_000}},
+        {"sessionAffinityHeader": "x-session-id"},
+    ],
+    ids=["keys", "keys and requests", "keys and tokens", "sessions"],
 )
 def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="took it"):
@@ -29,7 +34,7 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
             {"rateLimit": {"requestsPerMinutePerKey": 600}},
             "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
         ),
-        ({"auth": KEYS, "rateLimit": {}}, "requestsPerMinutePerKey: Required value"),
+        ({"auth": KEYS, "rateLimit": {}}, "rateLimit limits nothing: add requestsPerMinutePerKey"),
         ({"auth": {"apiKeysSecret": "Chat Keys"}}, "should match"),
         ({"auth": {}}, "apiKeysSecret: Required value"),
         ({"sessionAffinityHeader": "x session"}, "should match"),

@@ -90,11 +90,13 @@ def test_a_route_with_auth_is_refused_by_agents_that_would_ignore_it() -> None:
 
 @pytest.mark.parametrize(("pods", "each"), [(1, 100), (2, 50), (3, 34)])
 def test_each_gateway_pod_has_its_part_of_a_limit(pods: int, each: int) -> None:
-    limits = {"auth": {"apiKeysSecret": "k"}, "rateLimit": {"requestsPerMinutePerKey": 100}}
-    world = the_world(gateway={"replicas": pods, **limits})
+    limits = {"requestsPerMinutePerKey": 100, "tokensPerMinutePerKey": 10_000}
+    auth = {"apiKeysSecret": "k"}
+    world = the_world(gateway={"replicas": pods, "auth": auth, "rateLimit": limits})
     found = next_route(world, decided((STABLE.hash, 100))).rate_limit
     assert found is not None
     assert found.requests_per_minute_per_key == each
+    assert found.tokens_per_minute_per_key == -(-10_000 // pods)
 
 
 @pytest.mark.parametrize(("pods", "each"), [(1, 64), (3, 22)])

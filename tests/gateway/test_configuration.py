@@ -69,7 +69,9 @@ ROUTES = {
         default="a" * 10,
         backends=(gateway.Backend(hash="a" * 10, service="chat-a", weight=100),),
         auth=gateway.Auth(api_keys_secret="chat-keys"),
-        rate_limit=gateway.RateLimit(requests_per_minute_per_key=600),
+        rate_limit=gateway.RateLimit(
+            requests_per_minute_per_key=600, tokens_per_minute_per_key=200_000
+        ),
     ),
 }
 

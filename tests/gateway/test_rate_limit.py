@@ -1,4 +1,9 @@
-"""Real Envoy: each API key has its own measure, and moving weights does not refill it."""
+"""Real Envoy: each API key has its own measure, in requests and in tokens.
+
+Moving weights does not refill it.
+"""
+
+import io
 
 import pytest
 from tests.gateway.backends import Backend
@@ -11,12 +16,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 ALICE, BOB = "alice-secret-key-1", "bob-secret-key-2"
 
 
-def limited(per_minute: int) -> dict[str, object]:
-    """Fields of a route with keys and a limit."""
+def limited(per_minute: int | None, tokens: int | None = None) -> dict[str, object]:
+    """Fields of a route with keys and limits."""
     return {
         "schema_version": 2,
         "auth": gateway.Auth(api_keys_secret="chat-keys"),
-        "rate_limit": gateway.RateLimit(requests_per_minute_per_key=per_minute),
+        "rate_limit": gateway.RateLimit(
+            requests_per_minute_per_key=per_minute, tokens_per_minute_per_key=tokens
+        ),
     }
 
 
@@ -83,3 +90,94 @@ async def test_an_unknown_key_is_refused_before_it_is_counted(
 ) -> None:
     await guarded(proxy, stable, canary, 2)
     assert await statuses(proxy, "no-such-secret-key", 4) == [401] * 4
+
+
+async def asked(proxy: Gateway, stable: Backend, *bodies: str) -> list[int]:
+    """Statuses of these bodies, with 1000 tokens a minute; the measure is full at first."""
+    proxy.keys(alice=ALICE, bob=BOB)
+    proxy.endpoints(**{STABLE: [stable]})
+    await proxy.route(backend(STABLE, 100))
+    await proxy.route(backend(STABLE, 100), **limited(None, tokens=1000))
+    found = []
+    for body in bodies:
+        async with proxy.session.post(
+            f"http://127.0.0.1:{proxy.port}/v1/chat/completions",
+            data=io.BytesIO(body.encode()),
+            headers={"x-api-key": ALICE},
+        ) as answer:
+            await answer.read()
+            found.append(answer.status)
+    return found
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ('{"max_tokens": 400}', [200, 200, 429]),
+        ('{"max_completion_tokens":400}', [200, 200, 429]),
+        ('{"max_output_tokens": 4e2}', [200, 200, 429]),
+        ('{"max_tokens": "400"}', [200, 200, 429]),
+        ('{"max_tokens": 10, "max_tokens": 400}', [200, 200, 429]),
+        ('{"max_tokens": 200, "n": 2}', [200, 200, 429]),
+        ('{"prompt": "%s", "max_tokens": 10}' % ("a" * 1560), [200, 200, 429]),
+        (r'{"prompt": "\"max_tokens\": 400", "max_tokens": 10}', [200, 200, 200]),
+        ("{}", [429, 429, 429]),
+    ],
+    ids=[
+        "max_tokens",
+        "max_completion_tokens",
+        "an exponent",
+        "a number as text",
+        "the larger of two",
+        "several answers",
+        "a long prompt",
+        "words inside a prompt",
+        "nothing said",
+    ],
+)
+async def test_tokens_are_charged_before_they_are_made(
+    proxy: Gateway, stable: Backend, body: str, expected: list[int]
+) -> None:
+    assert await asked(proxy, stable, body, body, body) == expected
+    assert stable.requests == expected.count(200)
+
+
+async def test_the_charge_is_between_our_filters_only(proxy: Gateway, stable: Backend) -> None:
+    assert await asked(proxy, stable, '{"max_tokens": 10}') == [200]
+    (seen,) = stable.headers_seen
+    assert "x-speculative-cost" not in seen
+    assert seen["content-length"] == "18"
+
+
+async def test_a_forged_charge_counts_for_nothing(proxy: Gateway, stable: Backend) -> None:
+    await asked(proxy, stable)
+    async with proxy.session.post(
+        f"http://127.0.0.1:{proxy.port}/v1/chat/completions",
+        data='{"max_tokens": 2000}',
+        headers={"x-api-key": ALICE, "x-speculative-cost": "0"},
+    ) as answer:
+        assert answer.status == 429
+        assert answer.headers["retry-after"] == "5"
+
+
+async def test_questions_without_a_body_cost_next_to_nothing(
+    proxy: Gateway, stable: Backend
+) -> None:
+    await asked(proxy, stable)
+    for _ in range(3):
+        async with proxy.session.get(
+            f"http://127.0.0.1:{proxy.port}/v1/models", headers={"x-api-key": ALICE}
+        ) as answer:
+            # The fake worker has no such path: it was asked.
+            assert answer.status == 404
+            assert "x-speculative-revision" in answer.headers
+
+
+async def test_a_long_body_is_counted_too(proxy: Gateway, stable: Backend) -> None:
+    body = '{"max_tokens": 10, "prompt": "%s"}' % ("a" * 3_000_000)
+    assert await asked(proxy, stable, body) == [429]
+
+
+async def test_a_body_too_long_to_count_is_413(proxy: Gateway, stable: Backend) -> None:
+    body = '{"prompt": "%s"}' % ("a" * (17 * 1024 * 1024))
+    assert await asked(proxy, stable, body) == [413]

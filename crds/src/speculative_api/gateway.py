@@ -70,7 +70,8 @@ class Affinity(_Lenient):
 class RateLimit(_Lenient):
     """What one gateway pod lets in of each API key."""
 
-    requests_per_minute_per_key: int = Field(ge=1)
+    requests_per_minute_per_key: int | None = Field(default=None, ge=1)
+    tokens_per_minute_per_key: int | None = Field(default=None, ge=1)
 
 
 class Route(_Lenient):

@@ -453,12 +453,28 @@ class Auth(Model):
 class RateLimit(Model):
     """How much each API key may ask for."""
 
-    requests_per_minute_per_key: int = Field(
+    model_config = _config(
+        rule(
+            "has(self.requestsPerMinutePerKey) || has(self.tokensPerMinutePerKey)",
+            "rateLimit limits nothing: add requestsPerMinutePerKey or tokensPerMinutePerKey",
+        ),
+    )
+    requests_per_minute_per_key: int | None = Field(
+        default=None,
         ge=1,
         le=1_000_000,
         description="Requests that each key may send in a minute, all gateway pods together; a "
         "key that was quiet may send them at once. Each of the n pods lets in one n-th, rounded "
         "up. Beyond it the answer is 429 with Retry-After.",
+    )
+    tokens_per_minute_per_key: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="Tokens that each key may ask for in a minute, divided like requests. Charged "
+        "before generation, and not corrected afterwards: a quarter of the body's bytes, plus "
+        "max_tokens (max_completion_tokens, max_output_tokens) times n, or 1024 where the request "
+        "does not say. A request above one pod's part is never let in. Bodies up to 16 MiB.",
     )
 
 

@@ -12,7 +12,7 @@ from speculative_api import labels
 
 from .configuration import CDS_FILE, RDS_FILE, ROUTES, RTDS_FILE, WEIGHTS_LAYER, watched, wrapped
 from .fallback import ANSWERING
-from .policies import filters
+from .policies import COST_HEADER, filters
 from .settings import Settings
 
 LDS_FILE = "lds.json"
@@ -70,7 +70,7 @@ def listener(settings: Settings) -> dict[str, Any]:
         "request_headers_timeout": "30s",
         # Routes with backends set their own; this one is for the rest.
         "stream_idle_timeout": "300s",
-        "early_header_mutation_extensions": [_no_forged_client()],
+        "early_header_mutation_extensions": [_no_forged_headers()],
         "http_filters": [
             *filters(),
             {
@@ -105,12 +105,13 @@ def _address(address: str, port: int) -> dict[str, Any]:
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-def _no_forged_client() -> dict[str, Any]:
-    """Only we say who the client is."""
+def _no_forged_headers() -> dict[str, Any]:
+    """Only we say who the client is and what a request costs."""
     kind = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation"
+    mutations = [{"remove": header} for header in (labels.CLIENT_HEADER, COST_HEADER)]
     return {
         "name": "envoy.http.early_header_mutation.header_mutation",
-        "typed_config": {"@type": _TYPE + kind, "mutations": [{"remove": labels.CLIENT_HEADER}]},
+        "typed_config": {"@type": _TYPE + kind, "mutations": mutations},
     }
 
 

@@ -12,12 +12,51 @@ from .keys import Keys
 
 API_KEYS = "envoy.filters.http.api_key_auth"
 REQUEST_LIMIT = "envoy.filters.http.local_ratelimit"
+COST = "envoy.filters.http.lua"
+CHARGE_LIMIT = "speculative.charge_limit"
+"""A second filter of the request limit's kind, under a name of its own."""
+COST_HEADER = "x-speculative-cost"
+"""Between our filters only: tokens that a request is charged."""
+UNSAID_TOKENS = 1024
+"""Charged for the answer where a request does not say how long it may be."""
+COUNTED_BODY_BYTES = 16 * 1024 * 1024
+"""Longest body while tokens are limited: Envoy holds it whole to count them."""
 KEY_HEADERS = ("authorization", "x-api-key")
+
+TOKEN_RETRY_SECONDS = 5
+"""Envoy does not say how long a request's tokens take to gather: this is a guess."""
 
 _TYPE = "type.googleapis.com/"
 _AUTH = _TYPE + "envoy.extensions.filters.http.api_key_auth.v3."
 _LIMIT = _TYPE + "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+_LUA = _TYPE + "envoy.extensions.filters.http.lua.v3."
 _OFF = {"@type": _TYPE + "envoy.config.route.v3.FilterConfig", "disabled": True}
+_COST_SCRIPT = f"""
+local NAMES = {{"max_tokens", "max_completion_tokens", "max_output_tokens"}}
+-- Of a name given twice the larger counts; text inside a prompt has its quotes escaped.
+local function largest(text, name)
+  local found = 0
+  for number in text:gmatch('"' .. name .. '"%s*:%s*"?([%d.eE+-]+)') do
+    found = math.max(found, tonumber(number) or 0)
+  end
+  return found
+end
+function envoy_on_request(handle)
+  -- Should this script ever fail, the request is one too many.
+  handle:headers():replace("{COST_HEADER}", "1000000000")
+  local body = handle:body()
+  -- A bucket asked for nothing says no.
+  local cost = 1
+  if body then
+    local text = body:getBytes(0, body:length())
+    local answer = 0
+    for _, name in ipairs(NAMES) do answer = math.max(answer, largest(text, name)) end
+    if answer == 0 then answer = {UNSAID_TOKENS} end
+    cost = math.ceil(#text / 4) + math.ceil(answer) * math.max(1, math.ceil(largest(text, "n")))
+  end
+  handle:headers():replace("{COST_HEADER}", string.format("%d", math.min(cost, 1e9)))
+end
+"""
 
 
 def filters() -> list[dict[str, Any]]:
@@ -29,6 +68,8 @@ def filters() -> list[dict[str, Any]]:
         },
         # Does nothing until the route says how much.
         {"name": REQUEST_LIMIT, "typed_config": {"@type": _LIMIT, "stat_prefix": "requests"}},
+        {"name": COST, "typed_config": {"@type": _LUA + "Lua"}},
+        {"name": CHARGE_LIMIT, "typed_config": {"@type": _LIMIT, "stat_prefix": "tokens"}},
     ]
 
 
@@ -45,23 +86,38 @@ def policies(route: gateway.Route, keys: Keys) -> dict[str, Any]:
             **_sources(),
         }
     }
-    if route.rate_limit is not None and keys.by_client:
-        per_minute = route.rate_limit.requests_per_minute_per_key
-        configured[REQUEST_LIMIT] = _request_limit(per_minute, sorted(keys.by_client))
-    return {
+    clients = sorted(keys.by_client)
+    found: dict[str, Any] = {
         "typed_per_filter_config": configured,
         # Envoy hides the key it used; a second one must not reach a worker either.
-        "request_headers_to_remove": list(KEY_HEADERS),
+        "request_headers_to_remove": [*KEY_HEADERS, COST_HEADER],
     }
+    if route.rate_limit is None or not clients:
+        return found
+    if (requests := route.rate_limit.requests_per_minute_per_key) is not None:
+        # When there is one request in the bucket again.
+        configured[REQUEST_LIMIT] = _limit("requests", requests, clients, -(-60 // requests))
+    if (tokens := route.rate_limit.tokens_per_minute_per_key) is not None:
+        configured[COST] = {
+            "@type": _LUA + "LuaPerRoute",
+            "source_code": {"inline_string": _COST_SCRIPT},
+        }
+        limit = _limit("tokens", tokens, clients, TOKEN_RETRY_SECONDS)
+        limit["rate_limits"][0]["hits_addend"] = {"format": f"%REQ({COST_HEADER})%"}
+        configured[CHARGE_LIMIT] = limit
+        found["request_body_buffer_limit"] = COUNTED_BODY_BYTES
+    return found
 
 
-def _request_limit(per_minute: int, clients: list[str]) -> dict[str, Any]:
-    """A bucket for each client, which fills evenly and holds a minute's requests."""
+def _limit(
+    name: str, per_minute: int, clients: list[str], retry_after_seconds: int
+) -> dict[str, Any]:
+    """A bucket for each client, which fills evenly and holds what a minute allows."""
     bucket = {"max_tokens": per_minute, "tokens_per_fill": per_minute, "fill_interval": "60s"}
     always = {"numerator": 100, "denominator": "HUNDRED"}
     return {
         "@type": _LIMIT,
-        "stat_prefix": "requests",
+        "stat_prefix": name,
         # Both are 0 percent by default.
         "filter_enabled": {"default_value": always, "runtime_key": "limit.enabled"},
         "filter_enforced": {"default_value": always, "runtime_key": "limit.enforced"},
@@ -86,8 +142,7 @@ def _request_limit(per_minute: int, clients: list[str]) -> dict[str, Any]:
         ],
         "response_headers_to_add": [
             {
-                # When there is one request in the bucket again.
-                "header": {"key": "retry-after", "value": str(-(-60 // per_minute))},
+                "header": {"key": "retry-after", "value": str(retry_after_seconds)},
                 "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
             }
         ],

@@ -90,10 +90,17 @@ def _fallback(snapshot: Snapshot, decision: Decision) -> api.Fallback | None:
 
 def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
     """One pod's share, rounded up: the pods know nothing of each other."""
-    if wanted.rate_limit is None:
+    limit = wanted.rate_limit
+    if limit is None:
         return None
-    requests = wanted.rate_limit.requests_per_minute_per_key
-    return api.RateLimit(requests_per_minute_per_key=-(-requests // wanted.replicas))
+
+    def share(total: int | None) -> int | None:
+        return None if total is None else -(-total // wanted.replicas)
+
+    return api.RateLimit(
+        requests_per_minute_per_key=share(limit.requests_per_minute_per_key),
+        tokens_per_minute_per_key=share(limit.tokens_per_minute_per_key),
+    )
 
 
 def _backend(name: str, hash_: str, weight: int) -> api.Backend:
