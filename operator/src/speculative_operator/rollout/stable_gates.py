@@ -56,9 +56,7 @@ def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
     if revision is None:
         tracks = (view.hash for view in snapshot.deployments.values() if view.track == "stable")
         revision = next(tracks, None)
-    if revision is None or not (
-        revision in snapshot.revisions or revision in snapshot.deployments
-    ):
+    if revision is None or not (revision in snapshot.revisions or revision in snapshot.deployments):
         return None
     ready = snapshot.ready_pods(revision) > 0
     stable = StableStatus(
@@ -74,9 +72,7 @@ def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
         if other != revision
     ]
     message = f"Status was empty; {revision} is stable, as the route says."
-    return transition(
-        snapshot, Event("StableRestored", message), stable=stable, retiring=leaving
-    )
+    return transition(snapshot, Event("StableRestored", message), stable=stable, retiring=leaving)
 
 
 def first_revision(snapshot: Snapshot, _: Assessment) -> Transition | None:
