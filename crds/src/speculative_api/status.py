@@ -1,0 +1,159 @@
+"""The status of a SpeculativeDeployment, version v1alpha1: the operator's only memory.
+
+Part of `v1alpha1`, which is where everybody imports these types from.
+"""
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from speculative_api.base import Model
+
+
+class Condition(Model):
+    """A condition, as everywhere in Kubernetes."""
+
+    type: str = Field(max_length=316, description="Kind of condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
+    reason: str = Field(max_length=1024, description="Constant in CamelCase.")
+    message: str = Field(default="", max_length=32_768, description="Sentence with the numbers.")
+    observed_generation: int = Field(default=0, description="Generation this was derived from.")
+    last_transition_time: str = Field(description="When status last changed (RFC 3339).")
+
+
+class StableStatus(Model):
+    """The revision that users can rely on."""
+
+    revision: int = Field(description="Number in the history.")
+    hash: str = Field(max_length=10, description="Hash of the revision's words.")
+    replicas: int = Field(default=0, description="Pods asked for.")
+    ready_replicas: int = Field(default=0, description="Pods ready.")
+    available_at: str | None = Field(
+        default=None,
+        description="When it first had all its pods ready (RFC 3339); a revision without this is "
+        "replaced directly, since there is nothing to protect.",
+    )
+    acceptance_length: str | None = Field(
+        default=None,
+        max_length=16,
+        description="Tokens per decoding step since its pods started, pooled over them.",
+    )
+
+
+class CanaryStatus(Model):
+    """The revision on trial."""
+
+    revision: int = Field(description="Number in the history.")
+    hash: str = Field(max_length=10, description="Hash of the revision's words.")
+    started_at: str = Field(description="When the trial began (RFC 3339).")
+    step: int = Field(default=-1, description="Index into rollout.steps; -1 until ready.")
+    step_started_at: str = Field(description="When the present step began (RFC 3339).")
+    weight: int = Field(default=0, description="Percent of traffic decided.")
+    observed_weight: int = Field(default=0, description="Highest percent any gateway uses.")
+    weight_observed_at: str | None = Field(
+        default=None, description="When every gateway used the decided weight (RFC 3339)."
+    )
+    replicas: int = Field(default=0, description="Pods asked for.")
+    ready_replicas: int = Field(default=0, description="Pods ready.")
+    acceptance_length: str | None = Field(
+        default=None,
+        max_length=16,
+        description="Tokens per decoding step since its pods started, pooled over them.",
+    )
+    unready_since: str | None = Field(
+        default=None,
+        description="Since when none of its pods is ready, once its steps have begun (RFC 3339).",
+    )
+    held: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Why the rollout waits for a person, if it does: a reason constant.",
+    )
+
+
+class GuardStatus(Model):
+    """The old revision that is kept after a promotion."""
+
+    revision: int = Field(description="Number in the history.")
+    hash: str = Field(max_length=10, description="Hash of the old revision.")
+    started_at: str = Field(description="When the promotion was decided (RFC 3339).")
+    weight: int = Field(description="Percent of traffic it keeps as control.")
+
+
+class RetiringStatus(Model):
+    """A revision on its way out: weight 0, streams, cluster, pods, in this order."""
+
+    hash: str = Field(max_length=10, description="Hash of the revision.")
+    since: str = Field(description="When its removal was decided (RFC 3339).")
+    route_removed_at: str | None = Field(
+        default=None, description="When it was taken out of the route (RFC 3339)."
+    )
+
+
+class FailedRevision(Model):
+    """A revision that is not tried again until somebody says retry."""
+
+    hash: str = Field(max_length=10, description="Hash of the revision.")
+    reason: str = Field(max_length=64, description="Constant in CamelCase.")
+    message: str = Field(default="", max_length=4096, description="With the arithmetic.")
+    at: str = Field(description="When it failed (RFC 3339).")
+
+
+class Verdict(Model):
+    """The last decision about a canary."""
+
+    hash: str = Field(max_length=10, description="Revision it is about.")
+    outcome: Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed"] = Field(
+        description="What was decided."
+    )
+    reason: str = Field(max_length=64, description="Constant in CamelCase.")
+    message: str = Field(max_length=4096, description="With the arithmetic.")
+    at: str = Field(description="When (RFC 3339).")
+
+
+class SpeculativeDeploymentStatus(Model):
+    """What the operator saw and decided; it is the operator's only memory."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+    observed_generation: int = Field(default=0, description="Newest generation acted on.")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Accepted, Available, Progressing, SpeculationActive, GatewayReady.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    stable: StableStatus | None = Field(default=None, description="The revision in service.")
+    canary: CanaryStatus | None = Field(default=None, description="The revision on trial.")
+    guard: GuardStatus | None = Field(default=None, description="The kept old revision.")
+    retiring: list[RetiringStatus] = Field(
+        default_factory=list, max_length=32, description="Revisions on their way out."
+    )
+    failed_revisions: list[FailedRevision] = Field(
+        default_factory=list, max_length=32, description="Not tried again until retried."
+    )
+    verdict: Verdict | None = Field(default=None, description="The last decision.")
+    observed_retry: str | None = Field(
+        default=None, max_length=256, description="Last retry annotation acted on."
+    )
+    observed_abort: str | None = Field(
+        default=None,
+        max_length=256,
+        description="Abort annotation that was there when the last trial began: not meant for it.",
+    )
+    observed_promote: str | None = Field(
+        default=None,
+        max_length=256,
+        description="Promote annotation that was there when the last trial began: not meant for "
+        "it.",
+    )
+    route_sequence: int = Field(default=0, description="Sequence of the route last written.")
+    replicas: int = Field(default=0, description="Serving accelerated pods.")
+    selector: str = Field(
+        default="", max_length=1024, description="Label selector of those pods, for scalers."
+    )
+    message: str = Field(
+        default="", max_length=1024, description="One line that answers: what is going on?"
+    )
