@@ -332,3 +332,12 @@ def test_incremental_errors_equal_batch(blocks):
 def test_mean_is_never_worse_and_not_worse_at_once(blocks):
     evidence = mean(blocks)
     assert not (evidence.worse >= 20 and evidence.not_worse >= 20)
+
+
+@pytest.mark.parametrize("requests", [2**53, 10**15, 1])
+def test_a_pod_that_counts_beyond_all_measure_breaks_no_evidence(requests: int) -> None:
+    evidence = ErrorEvidence(limit=0.01)
+    for block in (Contrast(requests, requests, 3, 3), Contrast(3, 3, requests, requests)):
+        evidence = evidence.add(block)
+    assert math.isfinite(evidence.worse)
+    assert math.isfinite(evidence.not_worse)

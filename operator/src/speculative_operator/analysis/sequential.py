@@ -244,10 +244,11 @@ def _ratios(hits: float, misses: float, chance: float, factors: Sequence[float])
     """Log likelihood ratios of binomial odds `factors` times those of `chance`."""
     gains = []
     for factor in factors:
-        other = factor * chance / (1 - chance + factor * chance)
-        gain = hits * math.log(other / chance)
+        # Not by way of the other chance itself: it would round to 1, and its misses to log(0).
+        spread = math.log(1 - chance + factor * chance)
+        gain = hits * (math.log(factor) - spread)
         if chance < 1:
-            gain += misses * math.log((1 - other) / (1 - chance))
+            gain -= misses * spread
         gains.append(gain / CLUSTERING)
     return gains
 
