@@ -7,10 +7,10 @@ from tests.analysis.looks import CANDIDATE as NEW
 from tests.analysis.looks import CONTROL as OLD
 from tests.analysis.looks import Engine, Trial
 
+from speculative_api.assessment import one_in
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
 from speculative_operator.analysis import assess, begin, continues
-from speculative_operator.analysis.messages import one_in
 from speculative_operator.decision import MetricVerdict, Outcome
 
 ACCEPTANCE, ERRORS = 0, 1

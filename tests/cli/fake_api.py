@@ -23,6 +23,7 @@ class FakeApi:
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     revisions: list[dict[str, Any]] = field(default_factory=list)
+    config_maps: list[dict[str, Any]] = field(default_factory=list)
     selectors: list[str] = field(default_factory=list)
     patches: list[dict[str, Any]] = field(default_factory=list)
     on_patch: Callable[[dict[str, Any]], None] | None = None
@@ -106,6 +107,9 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
             if path == "/apis/apps/v1/namespaces/llm/controllerrevisions":
                 api.selectors += parse_qs(query)["labelSelector"]
                 return api.revisions
+            if path == "/api/v1/namespaces/llm/configmaps":
+                api.selectors += parse_qs(query)["fieldSelector"]
+                return api.config_maps
             if path == "/apis/speculative.dev/v1alpha1/speculativedeployments":
                 return list(api.objects.values())
             if path == f"{PREFIX}llm/speculativedeployments":

@@ -9,6 +9,8 @@ import pytest
 from tests.cluster.envtest import Server
 from tests.reconcile.simulation import Simulation
 
+from speculative_api.assessment import ASSESSMENT_KEY, JudgedTrial
+from speculative_api.labels import EVIDENCE_SUFFIX
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_operator.cluster.access import Access
 from speculative_operator.cluster.client import Client
@@ -16,6 +18,7 @@ from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     BY_KIND,
     CHILDREN,
+    CONFIG_MAP,
     DEPLOYMENT,
     JSON,
     POD,
@@ -187,6 +190,10 @@ async def test_worse_canary_is_rolled_back_and_stable_keeps_its_pods(
         assert status["failedRevisions"][0]["reason"] == "AcceptanceWorse"
         assert len(simulation.pods_seen[first]) == 1
         assert simulation.weights_seen[-1] == ((first, 100),)
+        kept = await outside.get(CONFIG_MAP, "default", f"{simulation.name}{EVIDENCE_SUFFIX}")
+        judged = JudgedTrial.model_validate_json(kept["data"][ASSESSMENT_KEY])
+        assert (judged.candidate, judged.stage) == (second, "canary")
+        assert judged.metrics[0].outcome == "Failed"
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -74,6 +74,10 @@ def _history_verbs(
     every = verbs.add_parser("list", parents=[place], help="all resources, one line each")
     every.add_argument("-A", "--all-namespaces", action="store_true")
     every.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    explain = verbs.add_parser(
+        "explain-verdict", parents=[common], help="the evidence of the last trial"
+    )
+    explain.add_argument("-o", "--output", choices=["text", "json"], default="text")
     history = verbs.add_parser("history", parents=[common], help="the stored revisions")
     history.add_argument("--revision", help="the words of one: its number or hash")
     history.add_argument("-o", "--output", choices=["text", "json"], default="text")
@@ -130,6 +134,8 @@ def _run(arguments: argparse.Namespace, cluster: "Cluster") -> int:
             commands.show_history(cluster, read(), revision=wanted, output=output)
         case "diff":
             commands.show_difference(cluster, read(), old=arguments.old, new=arguments.new)
+        case "explain-verdict":
+            commands.explain(cluster, read(), output=arguments.output)
         case "undo":
             commands.go_back(cluster, read(), to=arguments.to)
         case _:

@@ -33,6 +33,7 @@ class Cluster:
         api_client.configuration.retries = False
         self._api_client = api_client
         self._objects = client.CustomObjectsApi(api_client)
+        self._core = client.CoreV1Api(api_client)
         self._apps = client.AppsV1Api(api_client)
         self.namespace = namespace
 
@@ -82,6 +83,16 @@ class Cluster:
         )
         items: list[dict[str, Any]] = self._api_client.sanitize_for_serialization(found)["items"]
         return items
+
+    def config_map(self, name: str) -> dict[str, Any]:
+        """The raw ConfigMap; empty metadata if there is none. Raises as `read`."""
+        found = self._call(
+            self._core.list_namespaced_config_map,
+            namespace=self.namespace,
+            field_selector=f"metadata.name={name}",
+        )
+        items: list[dict[str, Any]] = self._api_client.sanitize_for_serialization(found)["items"]
+        return items[0] if items else {"metadata": {}}
 
     def annotate(self, name: str, *, annotation: str, value: str | None) -> dict[str, Any]:
         """Sets or removes one annotation and nothing else; returns the object. Raises as `read`."""

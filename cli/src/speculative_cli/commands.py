@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import yaml
 
-from . import revisions, screen
+from speculative_api.labels import EVIDENCE_SUFFIX
+
+from . import evidence, revisions, screen
 from .cluster import Cluster
 from .resource import Resource, parse
 
@@ -50,6 +52,15 @@ def show_difference(cluster: Cluster, resource: Resource, *, old: str, new: str)
     before, after = (revisions.named(name, known, resource) for name in (old, new))
     lines = revisions.differences(before.words, after.words)
     print("\n".join(lines) if lines else f"{old} and {new} say the same")
+
+
+def explain(cluster: Cluster, resource: Resource, *, output: str) -> None:
+    """The evidence of the last trial."""
+    found = evidence.trial(cluster.config_map(f"{resource.name}{EVIDENCE_SUFFIX}"), resource)
+    if output == "json":
+        print(json.dumps(found.model_dump(mode="json", by_alias=True), indent=2))
+    else:
+        print(evidence.text(found, resource, datetime.now(UTC)))
 
 
 def go_back(cluster: Cluster, resource: Resource, *, to: str | None) -> None:

@@ -22,6 +22,8 @@ TRACK: Final = f"{GROUP}/track"
 """`stable`, `canary`, `previous`, `native` or `retiring`; only on a Deployment's own metadata,
 never on pods: promotion relabels and nothing restarts."""
 
+EVIDENCE_SUFFIX: Final = "-evidence"
+"""Ends the name of the ConfigMap with what was measured about a canary."""
 COMPONENT_WORKER: Final = "worker"
 COMPONENT_GATEWAY: Final = "gateway"
 

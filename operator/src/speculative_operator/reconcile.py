@@ -270,7 +270,7 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
     """Whether an object of ours stays though `desired` does not name it.
 
     Revisions that keep pods stay even when they can't be rendered, stable above
-    all; evidence stays as long as somebody is judged.
+    all; evidence stays until the next trial begins, for whoever asks why.
     """
     if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
         revision = (live["metadata"].get("labels") or {}).get(REVISION)
@@ -279,5 +279,4 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
             # Status was emptied and nobody knows what serves.
             return bool(revision)
         return revision in stable or revision in objects.untouched(snapshot, decision)
-    is_evidence = live["metadata"]["name"] == names.evidence(snapshot.name)
-    return is_evidence and trial_of(decision.status) is not None
+    return bool(live["metadata"]["name"] == names.evidence(snapshot.name))

@@ -5,28 +5,17 @@ An e-value of E is written "1 in E", rounded down: how rarely a candidate within
 the limit would look like this, NOT the chance that the candidate is bad.
 """
 
-import math
 from typing import Final
 
+from speculative_api.assessment import one_in
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
 from speculative_operator.analysis.latency import LatencyEvidence, SlowTest
 from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
 from speculative_operator.decision import MetricVerdict, Outcome
 
-SHOWN_AT_MOST: Final = 1_000_000
-"""Beyond this a model's assumptions, not chance, are the weakest link."""
-
-
 FAILURES_THAT_SAY_SOMETHING: Final = 3
 """Fewer failed requests are no reason to hold a rollout that proves nothing either way."""
-
-
-def one_in(evidence: float) -> str:
-    """`1 in 4,000`: two leading digits, rounded down, between 1 and 1,000,000."""
-    whole = math.floor(min(max(evidence, 1.0), SHOWN_AT_MOST))
-    unit = 10 ** max(len(str(whole)) - 2, 0)
-    return f"1 in {whole // unit * unit:,}"
 
 
 def percent(part: float, whole: float) -> str:

@@ -6,11 +6,20 @@ an operator that starts anew goes on from what was written.
 
 import json
 import logging
+from dataclasses import asdict
 from typing import Final
 
+from speculative_api.assessment import ASSESSMENT_KEY, JudgedMetric, JudgedTrial
 from speculative_api.labels import MANAGED_BY, MANAGER, NAME
 from speculative_api.v1alpha1 import Analysis
-from speculative_operator.analysis.verdict import Evidence, Sample, begin, continues, observe
+from speculative_operator.analysis.verdict import (
+    Evidence,
+    Sample,
+    assess,
+    begin,
+    continues,
+    observe,
+)
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import CONFIG_MAP, JSON, Key
 from speculative_operator.desired import names
@@ -64,5 +73,19 @@ def config_map(snapshot: Snapshot, evidence: Evidence) -> JSON:
             "labels": {MANAGED_BY: MANAGER, NAME: snapshot.name},
             "ownerReferences": [names.owner_reference(snapshot.name, snapshot.uid)],
         },
-        "data": {EVIDENCE_KEY: text},
+        "data": {EVIDENCE_KEY: text, ASSESSMENT_KEY: _judged(snapshot, evidence)},
     }
+
+
+def _judged(snapshot: Snapshot, evidence: Evidence) -> str:
+    """The same for people: what each metric says, and how far it is from what it needs."""
+    assessment = assess(evidence)
+    candidate, _, rest = evidence.trial.partition("/")
+    return JudgedTrial(
+        candidate=candidate,
+        stage=rest.partition("/")[0],
+        began_at=evidence.began_at,
+        at=snapshot.now.timestamp(),
+        candidate_requests=assessment.candidate_requests,
+        metrics=tuple(JudgedMetric.model_validate(asdict(metric)) for metric in assessment.metrics),
+    ).model_dump_json(by_alias=True)

@@ -28,7 +28,7 @@ def route(name: str) -> str:
 
 def evidence(name: str) -> str:
     """ConfigMap that holds what was measured about a canary so far."""
-    return f"{name}-evidence"
+    return f"{name}{labels.EVIDENCE_SUFFIX}"
 
 
 def common_labels(name: str) -> Labels:

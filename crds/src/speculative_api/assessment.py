@@ -1,0 +1,67 @@
+"""What the operator writes about the evidence of a trial, for people to look at.
+
+It stands in ConfigMap `<name>-evidence` under `ASSESSMENT_KEY`, as JSON, next to
+the operator's own memory of the trial, and stays until the next trial begins.
+Unknown fields are ignored on reading, so that either side may be the older.
+"""
+
+import math
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+ASSESSMENT_KEY: Final = "assessment.json"
+SHOWN_AT_MOST: Final = 1_000_000
+"""Beyond this a model's assumptions, not chance, are the weakest link."""
+
+Evidence = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""An e-value: 1 is none; a candidate within its limit reaches E in at most 1 of E rollouts."""
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+
+class JudgedMetric(_Lenient):
+    """One metric's evidence at that moment."""
+
+    name: str
+    outcome: Literal["Passed", "Failed", "Inconclusive", "Errored"]
+    reason: str
+    worse: Evidence
+    not_worse: Evidence
+    needed_worse: Evidence
+    needed_not_worse: Evidence
+    measured: bool
+    outside_limit: bool = False
+    """The plain figures are beyond the limit, whatever they prove."""
+    dry_run: bool = False
+    """Shown only: nothing is decided by it."""
+    message: str
+    """With the arithmetic."""
+
+
+class JudgedTrial(_Lenient):
+    """A trial's evidence at one moment."""
+
+    schema_version: Literal[1] = 1
+    candidate: str
+    """Hash of the revision that is judged."""
+    stage: str
+    """`canary` before promotion, `guard` after it."""
+    began_at: Evidence
+    """Unix seconds."""
+    at: Evidence
+    """Unix seconds of the last look."""
+    candidate_requests: int = Field(ge=0)
+    metrics: tuple[JudgedMetric, ...]
+
+
+def one_in(evidence: float) -> str:
+    """`1 in 4,000`: two leading digits, rounded down, between 1 and 1,000,000."""
+    whole = math.floor(min(max(evidence, 1.0), SHOWN_AT_MOST))
+    unit = 10 ** max(len(str(whole)) - 2, 0)
+    return f"1 in {whole // unit * unit:,}"
