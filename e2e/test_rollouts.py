@@ -69,7 +69,10 @@ def test_failing_canary_is_rolled_back_on_errors(trial: Trial) -> None:
 def test_canary_that_can_never_start_fails_once_and_leaves_stable_alone(trial: Trial) -> None:
     trial.apply(k=4)
     stable = trial.wait_available()
-    text = "ValueError: draft model vocabulary size 32000 does not match target 49152"
+    text = (
+        "ValueError: Target and draft model should have the same vocabulary size. Target model "
+        "vocab_size=49152. Draft model vocab_size=32000."
+    )
     trial.apply(k=4, crash_text=text)
     status = trial.wait_progressing("RolledBack")
     assert status["failedRevisions"][0]["reason"] == "VocabularyMismatch"
