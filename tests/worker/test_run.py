@@ -49,9 +49,13 @@ async def test_a_stream_and_its_counters(tmp_path):
         accepted = after["acceptedTokens"] - before["acceptedTokens"]
         assert after["draftTokens"] - before["draftTokens"] == 4 * drafts
         assert drafts + accepted == 40
+        for histogram in ("ttft", "itl", "e2e"):
+            assert after[histogram]["count"] - before[histogram]["count"] == 1
+            assert after[histogram]["counts"] == sorted(after[histogram]["counts"])
 
         async with worker.session.get(worker.worker_url + "/metrics") as metrics:
             exposed = await metrics.text()
+        assert 'speculative_worker_request_latency_seconds_bucket{le="+Inf"}' in exposed
         assert f"speculative_worker_generated_tokens_total {after['generatedTokens']}" in exposed
 
 

@@ -153,7 +153,7 @@ class Digest(_Lenient):
     """Time to the first token."""
     itl: Latency | None = None
     """Time per output token of a request, where the engine has it; else between tokens."""
-    e2e: Latency | None = None
+    e2e: Latency | None = Field(default=None, alias="e2e")
     """Whole requests, waiting included."""
 
 
