@@ -109,6 +109,14 @@ async def test_a_figure_that_can_not_be_true_is_no_answer(
         assert (scraper.digest("p"), scraper.state("p")) == (None, None)
 
 
+async def test_a_new_pod_is_asked_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 8400.1 - (8400.1 - 0.3) is less than 0.3: the clock of a machine that is up for hours.
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 8400.1)
+    async with a_scraper(Pod()) as (scraper, _):
+        await scraper.ask([worker()])
+        assert scraper.digest("w") is not None
+
+
 async def test_all_are_asked_at_the_same_time() -> None:
     pod = Pod()
     everyone = asyncio.Event()

@@ -76,7 +76,7 @@ class Scraper:
         now = asyncio.get_running_loop().time()
         due = []
         for target in targets:
-            memory = self._memory.setdefault(target.uid, _Memory(now, now - SHORTEST_INTERVAL))
+            memory = self._memory.setdefault(target.uid, _Memory(now, float("-inf")))
             if now - memory.asked >= SHORTEST_INTERVAL:
                 memory.asked = now
                 due.append(self._ask_one(target, memory))
