@@ -108,6 +108,13 @@ def test_each_gateway_pod_has_its_part_of_native_s_batch(pods: int, each: int) -
     assert found.requests_per_endpoint == each
 
 
+def test_the_body_limit_is_passed_on() -> None:
+    decision = decided((STABLE.hash, 100))
+    limited = next_route(the_world(gateway={"maxRequestBodyBytes": 4096}), decision)
+    assert limited.max_request_body_bytes == 4096
+    assert next_route(the_world(), decision).max_request_body_bytes is None
+
+
 def test_without_the_word_nothing_falls_back() -> None:
     world = the_world(lanes={"native": {"replicas": 1}})
     assert next_route(world, decided((STABLE.hash, 100))).fallback is None

@@ -24,6 +24,7 @@ from speculative_gateway.configuration import (
 )
 from speculative_gateway.errors import RouteRefused
 from speculative_gateway.keys import Keys
+from speculative_gateway.policies import COUNTED_BODY_BYTES
 from speculative_gateway.render import Endpoint, empty, rendered
 from speculative_gateway.settings import Settings
 
@@ -60,6 +61,7 @@ ROUTES = {
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         fallback=gateway.Fallback(requests_per_endpoint=32),
         affinity=gateway.Affinity(header="x-session-id", salt="b" * 10),
+        max_request_body_bytes=4_194_304,
     ),
     "with-keys": gateway.Route(
         schema_version=2,
@@ -176,6 +178,13 @@ def configurations(draw: st.DrawFn) -> Configuration:
     )
     hosts = draw(st.sets(st.sampled_from(REVISIONS)))
     return rendered(route, {name: (Endpoint("10.0.0.1"),) for name in hosts}, folder=FOLDER)
+
+
+def test_where_tokens_are_counted_no_body_is_longer_than_can_be_counted() -> None:
+    route = ROUTES["with-keys"].model_copy(update={"max_request_body_bytes": 32 * 1024 * 1024})
+    (host,) = rendered(route, ENDPOINTS, folder=FOLDER, keys=KEYS).routes["virtual_hosts"]
+    limit = host["typed_per_filter_config"]["envoy.filters.http.buffer"]
+    assert limit["buffer"]["max_request_bytes"] == COUNTED_BODY_BYTES
 
 
 def members(aggregate: dict[str, Any]) -> set[str]:

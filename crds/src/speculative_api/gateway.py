@@ -99,6 +99,8 @@ class Route(_Lenient):
     rate_limit: RateLimit | None = None
     """Needs `auth`: without it there is no key to count by."""
     affinity: Affinity | None = None
+    max_request_body_bytes: int | None = Field(default=None, ge=1)
+    """Longer bodies are answered 413; None: no limit."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

@@ -496,6 +496,14 @@ class Gateway(Model):
         "grows. Each canary gets other sessions. Requests without the header are split by chance. "
         "A canary is then judged on the sessions it happened to get; absent, on single requests.",
     )
+    max_request_body_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=33_554_432,
+        description="Longest request body in bytes; a longer one is answered 413 and reaches no "
+        "worker. The gateway then holds each body until it is whole. No limit when absent, but 16 "
+        "MiB at most where tokensPerMinutePerKey is set.",
+    )
     rate_limit: RateLimit | None = Field(
         default=None, description="How much each API key may ask for; no limit when absent."
     )

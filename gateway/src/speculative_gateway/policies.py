@@ -10,6 +10,7 @@ from speculative_api import gateway, labels
 
 from .keys import Keys
 
+BODY_LIMIT = "envoy.filters.http.buffer"
 API_KEYS = "envoy.filters.http.api_key_auth"
 REQUEST_LIMIT = "envoy.filters.http.local_ratelimit"
 COST = "envoy.filters.http.lua"
@@ -30,6 +31,7 @@ _TYPE = "type.googleapis.com/"
 _AUTH = _TYPE + "envoy.extensions.filters.http.api_key_auth.v3."
 _LIMIT = _TYPE + "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 _LUA = _TYPE + "envoy.extensions.filters.http.lua.v3."
+_BODY = _TYPE + "envoy.extensions.filters.http.buffer.v3."
 _OFF = {"@type": _TYPE + "envoy.config.route.v3.FilterConfig", "disabled": True}
 _COST_SCRIPT = f"""
 local NAMES = {{"max_tokens", "max_completion_tokens", "max_output_tokens"}}
@@ -68,6 +70,13 @@ def filters() -> list[dict[str, Any]]:
         },
         # Does nothing until the route says how much.
         {"name": REQUEST_LIMIT, "typed_config": {"@type": _LIMIT, "stat_prefix": "requests"}},
+        {
+            # Holds bodies, so after the key was seen. The filter that only counts knows no
+            # settings of a route (measured).
+            "name": BODY_LIMIT,
+            "disabled": True,
+            "typed_config": {"@type": _BODY + "Buffer", "max_request_bytes": COUNTED_BODY_BYTES},
+        },
         {"name": COST, "typed_config": {"@type": _LUA + "Lua"}},
         {"name": CHARGE_LIMIT, "typed_config": {"@type": _LIMIT, "stat_prefix": "tokens"}},
     ]
@@ -75,8 +84,21 @@ def filters() -> list[dict[str, Any]]:
 
 def policies(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     """Fields of the virtual host."""
-    if route.auth is None:
-        return {"typed_per_filter_config": {API_KEYS: _OFF}}
+    found: dict[str, Any] = {"typed_per_filter_config": {API_KEYS: _OFF}}
+    if route.auth is not None:
+        found = _guarded(route, keys)
+    most = route.max_request_body_bytes
+    if most is not None:
+        most = min(most, found.get("request_body_buffer_limit", most))
+        found["typed_per_filter_config"][BODY_LIMIT] = {
+            "@type": _BODY + "BufferPerRoute",
+            "buffer": {"max_request_bytes": most},
+        }
+    return found
+
+
+def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
+    """Keys, and what each may ask for."""
     credentials = [{"key": key, "client": client} for client, key in sorted(keys.by_client.items())]
     configured: dict[str, Any] = {
         API_KEYS: {

@@ -44,6 +44,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         auth=api.Auth(api_keys_secret=auth.api_keys_secret) if auth else None,
         rate_limit=_rate_limit(snapshot.spec.gateway),
         affinity=_affinity(snapshot, decision),
+        max_request_body_bytes=snapshot.spec.gateway.max_request_body_bytes,
     )
     before = snapshot.route
     known = _highest_known(snapshot, decision)
