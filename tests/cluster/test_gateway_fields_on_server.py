@@ -40,7 +40,14 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ({"sessionAffinityHeader": "x session"}, "should match"),
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
     ],
-    ids=["limit without keys", "empty limit", "no name of a Secret", "empty auth", "no header", "tiny bodies"],
+    ids=[
+        "limit without keys",
+        "empty limit",
+        "no name of a Secret",
+        "empty auth",
+        "no header",
+        "tiny bodies",
+    ],
 )
 def test_refused(api_server: Server, gateway: dict[str, Any], words: str) -> None:
     assert words in refused(api_server, a_raw_spec(gateway=gateway))
