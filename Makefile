@@ -51,7 +51,7 @@ demo: .venv/synced  ## set-up, then the whole story
 
 # ---- checks and tests
 
-.PHONY: check generate golden test-fast test-server test-vllm e2e test summary
+.PHONY: check generate golden test-fast test-server e2e test summary
 check: .venv/synced  ## format, lint, types, import rules, generated files
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -75,12 +75,10 @@ test-server: .venv/synced cluster-up  ## every test against a real API server, a
 e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulated engines
 	$(BIN)/pytest e2e -m "not vllm"
 
-test-vllm: vllm-pod  ## real vLLM by hand
-
-test: check test-fast test-server e2e test-vllm demo summary  ## set-up and every test there is
+test: check test-fast test-server e2e demo summary  ## set-up and every test there is
 
 summary:
-	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo"
+	@echo "passed: check, test-fast, test-server, e2e, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); make bench-analysis (an hour each);"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
