@@ -34,11 +34,11 @@ def test_bad_draft_is_rolled_back_and_a_good_one_promoted_without_an_error(trial
         assert stable_pods <= set(trial.pods())
         # when a good revision is applied
         trial.apply(k=6, acceptance_percent=85)
-        trial.wait_progressing("CanaryWeighted")
+        good = trial.wait_progressing("CanaryWeighted")["canary"]["hash"]
         canary_pods = {
             uid
             for uid, pod in trial.pods().items()
-            if pod["metadata"]["labels"]["speculative.dev/revision"] != stable
+            if pod["metadata"]["labels"]["speculative.dev/revision"] == good
         }
         trial.wait_progressing("Guarding")
         # then its pods serve on as stable, and the old revision goes after the guard
