@@ -151,10 +151,6 @@ def test_canary_held_for_lack_of_evidence_is_still_rolled_back_or_proven() -> No
     world, stable, canary = trying()
     world.with_assessment(LOOKS_BAD)
     world.until("AnalysisInconclusive")
-    world.with_assessment(QUIET)
-    for _ in range(10):
-        world.look(60)
-    assert world.status.canary is not None
     world.with_assessment(WORSE)
     world.until("RolledBack", looks=2)
     assert world.status.stable is not None
@@ -166,6 +162,33 @@ def test_canary_held_for_lack_of_evidence_is_still_rolled_back_or_proven() -> No
     world.until("Promoted")
     assert world.status.stable is not None
     assert world.status.stable.hash == canary
+
+
+def test_a_canary_that_looks_better_later_gets_its_whole_time_again() -> None:
+    world, _, canary = trying()
+    world.with_assessment(LOOKS_BAD)
+    world.until("AnalysisInconclusive")
+    world.with_assessment(QUIET)
+    world.until("AnalysisResumed", looks=2)
+    assert world.status.canary is not None
+    assert (world.status.canary.step, world.status.canary.held) == (1, None)
+    began = world.now
+    world.until("Promoted")
+    assert (world.now - began).total_seconds() >= PAUSE_SECONDS
+    assert world.status.stable is not None
+    assert world.status.stable.hash == canary
+
+
+def test_a_canary_without_data_stays_held_also_when_it_had_some() -> None:
+    world, _, _ = trying()
+    world.until("AnalysisInconclusive")
+    for assessment in (FEW, NOTHING, SUSPICIOUS, LOOKS_BAD):
+        world.with_assessment(assessment)
+        for _ in range(5):
+            world.look(600)
+        assert world.status.canary is not None
+        assert (world.status.canary.step, world.status.canary.weight) == (1, 50)
+        assert world.status.canary.held == "AnalysisInconclusive"
 
 
 def test_inconclusive_aborts_or_advances_when_told_so() -> None:

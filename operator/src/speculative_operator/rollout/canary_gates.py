@@ -207,8 +207,7 @@ def _time_over(
     if pause.duration_seconds is None or waited < pause.duration_seconds:
         return None
     if canary.held is not None:
-        # It waits for a person; evidence may still prove it or roll it back, time may not.
-        return None
+        return _looks_better(snapshot, canary, assessment)
     event = Event("StepTimeOver", nothing_worse_message(assessment, waited))
     if canary.weight == 0 or _nothing_points_to_worse(assessment):
         return _enter(snapshot, canary, canary.step + 1, event)
@@ -227,6 +226,24 @@ def _time_over(
             )
         case InconclusivePolicy.PAUSE:
             return _hold(snapshot, canary, Reason.ANALYSIS_INCONCLUSIVE, why)
+
+
+def _looks_better(
+    snapshot: Snapshot, canary: CanaryStatus, assessment: Assessment
+) -> Transition | None:
+    """A canary that waits for want of evidence gets its whole time again once nothing is wrong.
+
+    Few early blocks look bad by chance, and traffic comes back in the morning: neither should
+    need a person. Time starts anew, so that nothing advances on the look at which it cleared.
+    """
+    if canary.held != Reason.ANALYSIS_INCONCLUSIVE or not _nothing_points_to_worse(assessment):
+        return None
+    details = "; ".join(metric.message for metric in assessment.metrics)
+    text = (
+        f"Revision {canary.revision} ({canary.hash}): nothing points to worse any more, "
+        f"its pause begins again. {details}"
+    )
+    return _enter(snapshot, canary, canary.step, Event("AnalysisResumed", text))
 
 
 def nothing_worse_message(assessment: Assessment, waited: float) -> str:

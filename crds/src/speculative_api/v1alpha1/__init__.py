@@ -1,0 +1,53 @@
+"""The SpeculativeDeployment resource, version v1alpha1, as users write it.
+
+The CRD's OpenAPI schema is generated from these models (`schema.py`); the
+descriptions are user documentation and appear in `kubectl explain`. The
+operator parses stored objects with them. Within this version a default never
+changes, and a new field's default means the old behaviour. Everybody imports
+from here; the modules below are how it is kept.
+"""
+
+from speculative_api.base import Model as Model
+from speculative_api.base import rule as rule
+from speculative_api.status import CanaryStatus as CanaryStatus
+from speculative_api.status import Condition as Condition
+from speculative_api.status import FailedRevision as FailedRevision
+from speculative_api.status import GuardStatus as GuardStatus
+from speculative_api.status import RetiringStatus as RetiringStatus
+from speculative_api.status import SpeculativeDeploymentStatus as SpeculativeDeploymentStatus
+from speculative_api.status import StableStatus as StableStatus
+from speculative_api.status import Verdict as Verdict
+from speculative_api.v1alpha1.analysis import Analysis as Analysis
+from speculative_api.v1alpha1.analysis import MetricCheck as MetricCheck
+from speculative_api.v1alpha1.analysis import MetricName as MetricName
+from speculative_api.v1alpha1.common import ModelSource as ModelSource
+from speculative_api.v1alpha1.common import Opaque as Opaque
+from speculative_api.v1alpha1.common import Percent as Percent
+from speculative_api.v1alpha1.engine import Engine as Engine
+from speculative_api.v1alpha1.engine import Simulation as Simulation
+from speculative_api.v1alpha1.engine import Warmup as Warmup
+from speculative_api.v1alpha1.gateway import Auth as Auth
+from speculative_api.v1alpha1.gateway import Gateway as Gateway
+from speculative_api.v1alpha1.gateway import GatewayService as GatewayService
+from speculative_api.v1alpha1.gateway import Lanes as Lanes
+from speculative_api.v1alpha1.gateway import NativeLane as NativeLane
+from speculative_api.v1alpha1.gateway import RateLimit as RateLimit
+from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
+from speculative_api.v1alpha1.pod import ModelCache as ModelCache
+from speculative_api.v1alpha1.pod import Pod as Pod
+from speculative_api.v1alpha1.rollout import Guard as Guard
+from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusivePolicy
+from speculative_api.v1alpha1.rollout import PauseStep as PauseStep
+from speculative_api.v1alpha1.rollout import Rollout as Rollout
+from speculative_api.v1alpha1.rollout import RolloutStep as RolloutStep
+from speculative_api.v1alpha1.spec import REVISIONED_FIELDS as REVISIONED_FIELDS
+from speculative_api.v1alpha1.spec import SpeculativeDeploymentSpec as SpeculativeDeploymentSpec
+from speculative_api.v1alpha1.speculation import Draft as Draft
+from speculative_api.v1alpha1.speculation import Method as Method
+from speculative_api.v1alpha1.speculation import NGramLookup as NGramLookup
+from speculative_api.v1alpha1.speculation import Speculation as Speculation
+from speculative_api.v1alpha1.target import Dtype as Dtype
+from speculative_api.v1alpha1.target import Target as Target
+
+MAX_NAME_LENGTH = 40
+"""Longest resource name: children append a 10-character hash and a suffix."""

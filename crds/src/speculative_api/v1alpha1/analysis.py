@@ -1,0 +1,125 @@
+"""What a canary is judged on."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from speculative_api.base import Model, configuration, rule
+
+
+class MetricName(StrEnum):
+    """What a canary is judged on."""
+
+    ACCEPTANCE_LENGTH = "AcceptanceLength"
+    ERROR_RATE = "ErrorRate"
+    TIME_TO_FIRST_TOKEN = "TimeToFirstToken"  # noqa: S105
+    INTER_TOKEN_LATENCY = "InterTokenLatency"  # noqa: S105
+    END_TO_END_LATENCY = "EndToEndLatency"
+
+
+_IS_LATENCY = "self.name in ['TimeToFirstToken', 'InterTokenLatency', 'EndToEndLatency']"
+
+
+class MetricCheck(Model):
+    """One metric and its limit."""
+
+    model_config = configuration(
+        rule(
+            "self.name == 'AcceptanceLength' || !has(self.minPercentOfStable)",
+            "minPercentOfStable belongs to AcceptanceLength: use maxPercent for ErrorRate",
+            ".minPercentOfStable",
+        ),
+        rule(
+            "self.name == 'ErrorRate' || !has(self.maxPercent)",
+            "maxPercent belongs to ErrorRate: use minPercentOfStable for AcceptanceLength",
+            ".maxPercent",
+        ),
+        rule(
+            f"({_IS_LATENCY}) == has(self.thresholdMilliseconds)",
+            "TimeToFirstToken, InterTokenLatency and EndToEndLatency need thresholdMilliseconds, "
+            "and no other metric has it",
+            ".thresholdMilliseconds",
+        ),
+        rule(
+            f"({_IS_LATENCY}) || (!has(self.maxExceedPercent) && !has(self.maxPercentOfStable))",
+            "maxExceedPercent and maxPercentOfStable belong to TimeToFirstToken, "
+            "InterTokenLatency and EndToEndLatency",
+            ".name",
+        ),
+    )
+    name: MetricName = Field(
+        description="AcceptanceLength: accepted draft tokens per decoding step. ErrorRate: share "
+        "of requests that the gateway saw fail. TimeToFirstToken, InterTokenLatency (per request "
+        "where the engine reports it so, else per step) and EndToEndLatency: share of those "
+        "slower than thresholdMilliseconds."
+    )
+    min_percent_of_stable: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="AcceptanceLength only: accepted tokens per step, at least this percent of "
+        "stable's over the same time. Default 90.",
+    )
+    max_percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="ErrorRate only: failing requests, at most this percent, or twice stable's "
+        "share if that is more. Default 1.",
+    )
+    threshold_milliseconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=3_600_000,
+        description="Latencies only, and needed there: what is longer counts as slow. Rounded up "
+        "to a bucket that the engines of both revisions have. Best where 1 to 20 percent of "
+        "stable's are slow.",
+    )
+    max_exceed_percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=99,
+        description="Latencies only: slow ones, at most this percent, whatever stable does. No "
+        "such bound when absent.",
+    )
+    max_percent_of_stable: int | None = Field(
+        default=None,
+        ge=100,
+        le=10_000,
+        description="Latencies only: the share of slow ones, at most this percent of stable's "
+        "over the same time. Default 150.",
+    )
+    dry_run: bool | None = Field(
+        default=None,
+        description="Judged and shown, never acted on. Default false; true for EndToEndLatency, "
+        "which grows with the length of answers.",
+    )
+
+
+def _default_metrics() -> list[MetricCheck]:
+    return [
+        MetricCheck(name=MetricName.ACCEPTANCE_LENGTH),
+        MetricCheck(name=MetricName.ERROR_RATE),
+    ]
+
+
+class Analysis(Model):
+    """How a canary is judged against stable."""
+
+    period_seconds: int = Field(
+        default=5, ge=1, le=300, description="Time between looks. Default 5."
+    )
+    max_false_rollback_percent: int = Field(
+        default=1,
+        ge=1,
+        le=50,
+        description="Chance that a canary within every limit is rolled back all the same, for the "
+        "whole rollout with all metrics and looks together. Default 1.",
+    )
+    metrics: list[MetricCheck] = Field(
+        default_factory=_default_metrics,
+        min_length=1,
+        max_length=8,
+        description="What is judged. Default: AcceptanceLength and ErrorRate.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )

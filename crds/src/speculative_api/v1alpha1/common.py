@@ -1,0 +1,17 @@
+"""Kinds of text that several parts of the spec share."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+ModelSource = Annotated[
+    str,
+    Field(
+        pattern=r"^(hf://[^/@\s]+/[^/@\s]+(@\S+)?|file:///\S+|pvc://[a-z0-9.-]+/\S+)$",
+        max_length=512,
+    ),
+]
+Percent = Annotated[int, Field(ge=0, le=100)]
+Opaque = Annotated[
+    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+]

@@ -1,0 +1,106 @@
+"""The engine and how it is started."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from speculative_api.base import Model
+from speculative_api.v1alpha1.common import Percent
+
+
+class Warmup(Model):
+    """Real requests sent to the engine before the pod becomes ready."""
+
+    requests: int = Field(default=4, ge=0, le=64, description="How many; 0 skips. Default 4.")
+    prompt_tokens: int = Field(
+        default=128, ge=1, le=8192, description="Approximate prompt length. Default 128."
+    )
+    output_tokens: int = Field(
+        default=64, ge=1, le=1024, description="Tokens generated each. Default 64."
+    )
+
+
+class Simulation(Model):
+    """A simulated engine in place of vLLM: for rehearsing rollouts without GPUs.
+
+    The worker, its probes, metrics names and API stay the same; the text it
+    answers is filler.
+    """
+
+    acceptance_percent: Percent = Field(
+        default=70, description="Share of draft tokens that is accepted. Default 70."
+    )
+    tokens_per_second: int = Field(
+        default=50, ge=1, le=100_000, description="Generated tokens per stream. Default 50."
+    )
+    load_milliseconds: int = Field(
+        default=500, ge=0, le=3_600_000, description="Time until the engine answers. Default 500."
+    )
+    error_percent: Percent = Field(
+        default=0, description="Share of requests answered with status 500. Default 0."
+    )
+    crash_text: str = Field(
+        default="",
+        max_length=2048,
+        description="When set, the engine prints this text instead of starting and exits with 1.",
+    )
+    stall_after_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=86_400,
+        description="When above 0, the engine stops generating this long after its start while "
+        "its health endpoint stays good. Default 0.",
+    )
+
+
+class Engine(Model):
+    """The inference engine and how it is started."""
+
+    image: str | None = Field(
+        default=None,
+        max_length=512,
+        min_length=1,
+        description="Worker image (vLLM plus our worker). The operator's own default when "
+        "absent; pin it to a digest in production.",
+    )
+    version: Literal["0.32.0"] = Field(
+        default="0.32.0",
+        description="vLLM version inside the image; decides flags and metric names. Known here: "
+        "0.32.0.",
+    )
+    max_num_seqs: int = Field(
+        default=64, ge=1, le=65_536, description="Largest batch, in sequences. Default 64."
+    )
+    gpu_memory_utilization_percent: int = Field(
+        default=90,
+        ge=1,
+        le=99,
+        description="Share of each GPU's memory the engine may take. Default 90.",
+    )
+    extra_args: list[Annotated[str, Field(max_length=4096)]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Further engine flags, one list item each. A flag that a field here already "
+        "sets is refused.",
+    )
+    startup_deadline_seconds: int = Field(
+        default=1800,
+        ge=5,
+        le=86_400,
+        description="Longest time from container start to ready, weights included. Default 1800.",
+    )
+    drain_seconds: int = Field(
+        default=120,
+        ge=0,
+        le=7200,
+        description="How long a stopping pod lets running generations finish. Generations "
+        "shorter than this are never cut. Default 120.",
+    )
+    warmup: Warmup = Field(
+        default_factory=Warmup, description="Requests before the pod becomes ready."
+    )
+    simulation: Simulation | None = Field(
+        default=None,
+        description="Replaces vLLM by a simulated engine, for rehearsing rollouts; such pods ask "
+        "for no GPU.",
+    )

@@ -1,0 +1,156 @@
+"""How traffic reaches the workers: lanes and the gateway."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from speculative_api.base import Model, configuration, rule
+
+
+class NativeLane(Model):
+    """The same target without speculation, reached by header `x-speculative-lane: native`."""
+
+    model_config = configuration(
+        rule(
+            "!self.fallback || self.replicas > 0",
+            "fallback needs native pods to fall back to: set lanes.native.replicas to 1 or more",
+            ".fallback",
+        ),
+    )
+    replicas: int = Field(
+        default=0, ge=0, le=1000, description="Native pods; 0 means no native lane. Default 0."
+    )
+    fallback: bool = Field(
+        default=False,
+        description="Whether stable's requests go to native while stable has no healthy pod: at "
+        "most engine.maxNumSeqs at a time for each ready native pod, the others get 503 with "
+        "Retry-After. A canary's requests never do. Default false.",
+    )
+
+
+class Lanes(Model):
+    """Ways through the gateway beside the accelerated one."""
+
+    native: NativeLane = Field(
+        default_factory=NativeLane, description="The lane without speculation."
+    )
+
+
+class GatewayService(Model):
+    """The Service in front of the gateway."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP", description="Service type. Default ClusterIP."
+    )
+    annotations: dict[str, Annotated[str, Field(max_length=4096)]] = Field(
+        default_factory=dict, description="Annotations of the Service."
+    )
+    load_balancer_source_ranges: list[Annotated[str, Field(max_length=64)]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Client address ranges a load balancer lets in.",
+    )
+
+
+class Timeouts(Model):
+    """Timeouts at the gateway, in seconds."""
+
+    request_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=86_400,
+        description="Longest whole request; 0 switches it off. Default 0: a default timeout would "
+        "cut long answers.",
+    )
+    idle_seconds: int = Field(
+        default=300,
+        ge=1,
+        le=86_400,
+        description="Longest silence on a stream, the wait for the first token included. "
+        "Default 300.",
+    )
+
+
+class Auth(Model):
+    """Who may send requests."""
+
+    api_keys_secret: str = Field(
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        description="Secret in this namespace whose entries are API keys: the entry's name is the "
+        "client's name in the access log, its value the key (8 to 1024 visible ASCII characters). "
+        "Clients send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. Changes take effect "
+        "without a restart, as soon as the kubelet has updated the mounted Secret (about a minute "
+        "and a half at most by default). While it is missing or empty, every request is refused.",
+    )
+
+
+class RateLimit(Model):
+    """How much each API key may ask for."""
+
+    model_config = configuration(
+        rule(
+            "has(self.requestsPerMinutePerKey) || has(self.tokensPerMinutePerKey)",
+            "rateLimit limits nothing: add requestsPerMinutePerKey or tokensPerMinutePerKey",
+        ),
+    )
+    requests_per_minute_per_key: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Requests that each key may send in a minute, all gateway pods together; a "
+        "key that was quiet may send them at once. Each of the n pods lets in one n-th, rounded "
+        "up. Beyond it the answer is 429 with Retry-After.",
+    )
+    tokens_per_minute_per_key: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="Tokens that each key may ask for in a minute, divided like requests. Charged "
+        "before generation, and not corrected afterwards: a quarter of the body's bytes, plus "
+        "max_tokens (max_completion_tokens, max_output_tokens) times n, or 1024 where the request "
+        "does not say. A request above one pod's part is never let in. Bodies up to 16 MiB.",
+    )
+
+
+class Gateway(Model):
+    """How traffic reaches the workers."""
+
+    model_config = configuration(
+        rule(
+            "!has(self.rateLimit) || has(self.auth)",
+            "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
+            ".rateLimit",
+        ),
+    )
+    mode: Literal["Envoy"] = Field(
+        default="Envoy", description="Envoy: a gateway of this resource's own."
+    )
+    replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
+    service: GatewayService = Field(
+        default_factory=GatewayService, description="The Service in front of the gateway."
+    )
+    timeouts: Timeouts = Field(default_factory=Timeouts, description="Timeouts in seconds.")
+    auth: Auth | None = Field(
+        default=None, description="Who may send requests; everybody who can connect when absent."
+    )
+    session_affinity_header: str | None = Field(
+        default=None,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Request header that names a session, for instance x-session-id: all its "
+        "requests go to one revision, and one that is on the canary stays there while the weight "
+        "grows. Each canary gets other sessions. Requests without the header are split by chance. "
+        "A canary is then judged on the sessions it happened to get; absent, on single requests.",
+    )
+    max_request_body_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=33_554_432,
+        description="Longest request body in bytes; a longer one is answered 413 and reaches no "
+        "worker. The gateway then holds each body until it is whole. No limit when absent, but 16 "
+        "MiB at most where tokensPerMinutePerKey is set.",
+    )
+    rate_limit: RateLimit | None = Field(
+        default=None, description="How much each API key may ask for; no limit when absent."
+    )

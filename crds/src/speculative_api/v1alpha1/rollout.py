@@ -1,0 +1,102 @@
+"""How a new revision is tried: steps, guard, memory."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from speculative_api.base import Model, configuration, rule
+from speculative_api.v1alpha1.analysis import Analysis
+from speculative_api.v1alpha1.common import Percent
+
+
+class PauseStep(Model):
+    """A wait while the canary is judged."""
+
+    duration_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_592_000,
+        description="How long; the rollout goes on earlier once every metric has shown 'not "
+        "worse'. Absent: until `kubectl speculative promote`.",
+    )
+
+
+class RolloutStep(Model):
+    """One step of a rollout: exactly one of its fields."""
+
+    model_config = configuration(
+        rule(
+            "has(self.weight) != has(self.pause)",
+            "a step has exactly one of weight and pause: split it into two list items",
+        )
+    )
+    weight: Percent | None = Field(
+        default=None, description="Percent of traffic the canary gets from this step on."
+    )
+    pause: PauseStep | None = Field(default=None, description="A wait at the present weight.")
+
+
+class Guard(Model):
+    """Judging goes on after promotion, with the old revision kept as concurrent control."""
+
+    duration_seconds: int = Field(
+        default=1800,
+        ge=0,
+        le=2_592_000,
+        description="How long the old revision is kept after promotion; 0 removes it at once. "
+        "Default 1800.",
+    )
+    holdback_weight: int = Field(
+        default=5,
+        ge=1,
+        le=50,
+        description="Percent of traffic the old revision keeps meanwhile. Default 5.",
+    )
+
+
+class InconclusivePolicy(StrEnum):
+    """What happens when a step's time is up and there was nothing to judge by."""
+
+    PAUSE = "Pause"
+    ABORT = "Abort"
+    ADVANCE = "Advance"
+
+
+class Rollout(Model):
+    """How a new revision is tried."""
+
+    steps: list[RolloutStep] = Field(
+        default_factory=list,
+        max_length=32,
+        description="Taken in order; after the last the canary is promoted. Empty: one step of 10 "
+        "percent for 300 seconds.",
+    )
+    analysis: Analysis = Field(default_factory=Analysis, description="How the canary is judged.")
+    progress_deadline_seconds: int = Field(
+        default=3600,
+        ge=10,
+        le=604_800,
+        description="Longest time for a canary to become ready; afterwards it is taken out. "
+        "Default 3600.",
+    )
+    guard: Guard = Field(default_factory=Guard, description="What happens after promotion.")
+    on_inconclusive: InconclusivePolicy = Field(
+        default=InconclusivePolicy.PAUSE,
+        description="When a timed pause ends without anything to judge by, or the canary looks "
+        "worse without proof: Pause (wait for a person; if it clears up, the pause begins again "
+        "by itself), Abort, or Advance. Default Pause.",
+    )
+    max_rollbacks_per_hour: int = Field(
+        default=0,
+        ge=0,
+        le=32,
+        description="After so many revisions failed within an hour, further ones are parked: they "
+        "are tried once the hour has passed, or after `kubectl speculative retry` of a failed one. "
+        "What a person aborts does not count. 0, the default, parks nothing.",
+    )
+    revision_history_limit: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="Old revisions (ControllerRevisions) kept. Default 10.",
+    )

@@ -1,0 +1,37 @@
+"""The whole spec, and which part of it makes a revision."""
+
+from pydantic import Field
+
+from speculative_api.base import Model
+from speculative_api.v1alpha1.engine import Engine
+from speculative_api.v1alpha1.gateway import Gateway, Lanes
+from speculative_api.v1alpha1.pod import ModelCache, Pod
+from speculative_api.v1alpha1.rollout import Rollout
+from speculative_api.v1alpha1.speculation import Speculation
+from speculative_api.v1alpha1.target import Target
+
+
+class SpeculativeDeploymentSpec(Model):
+    """Which target, which draft, how pods look, how traffic reaches them, how a change is tried."""
+
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=1000,
+        description="Worker pods of the stable revision. Written by `kubectl scale` too. "
+        "Default 1.",
+    )
+    target: Target = Field(description="The model whose output users get.")
+    speculation: Speculation = Field(description="How tokens are drafted and verified.")
+    engine: Engine = Field(default_factory=Engine, description="The engine and how it is started.")
+    pod: Pod = Field(default_factory=Pod, description="How worker pods look to Kubernetes.")
+    model_cache: ModelCache | None = Field(
+        default=None, description="Where models from a hub are kept between pods."
+    )
+    lanes: Lanes = Field(default_factory=Lanes, description="Lanes beside the accelerated one.")
+    gateway: Gateway = Field(default_factory=Gateway, description="How traffic reaches workers.")
+    rollout: Rollout = Field(default_factory=Rollout, description="How a new revision is tried.")
+
+
+REVISIONED_FIELDS = ("target", "speculation", "engine", "pod", "model_cache")
+"""The part of the spec whose change makes a new revision."""

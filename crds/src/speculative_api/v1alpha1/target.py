@@ -1,0 +1,67 @@
+"""The model whose output users get."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from speculative_api.base import Model
+from speculative_api.v1alpha1.common import ModelSource
+
+
+class Dtype(StrEnum):
+    """Number formats the engine knows for weights and activations."""
+
+    AUTO = "auto"
+    HALF = "half"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+
+
+class Target(Model):
+    """The model whose output users get; drafts only make it faster."""
+
+    model: ModelSource = Field(
+        description="Where the target model comes from: hf://owner/name@revision (a model hub), "
+        "file:///path/on/the/node (a hostPath; needs a namespace that allows it), or "
+        "pvc://claim/path."
+    )
+    served_model_name: str | None = Field(
+        default=None,
+        max_length=253,
+        min_length=1,
+        description="Name that clients put into `model`. Defaults to the resource's name.",
+    )
+    tensor_parallel_size: int = Field(
+        default=1, ge=1, le=64, description="GPUs that share each layer. Default 1."
+    )
+    pipeline_parallel_size: int = Field(
+        default=1, ge=1, le=64, description="Stages that split the layers. Default 1."
+    )
+    dtype: Dtype | None = Field(
+        default=None, description="Number format; the engine chooses when absent."
+    )
+    quantization: str | None = Field(
+        default=None,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="Quantisation method of the checkpoint; the engine detects it when absent.",
+    )
+    kv_cache_dtype: str | None = Field(
+        default=None,
+        max_length=32,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="Number format of the KV cache, for instance fp8; the engine's choice when "
+        "absent.",
+    )
+    max_model_len: int | None = Field(
+        default=None,
+        ge=16,
+        le=16_777_216,
+        description="Longest prompt plus answer, in tokens. The model's own limit when absent. "
+        "Never lowered silently: a draft with a shorter limit is refused.",
+    )
+    trust_remote_code: bool = Field(
+        default=False,
+        description="Let the engine run Python code that comes with the model. Default false.",
+    )
