@@ -19,7 +19,8 @@ from tests.rollout.world import World
 from speculative_api.labels import ABORT, PROMOTE, RETRY
 from speculative_api.worker import Termination
 
-STEPS = [{"weight": 50}, {"pause": {"durationSeconds": 90}}]
+PAUSE_SECONDS = 90
+STEPS = [{"weight": 50}, {"pause": {"durationSeconds": PAUSE_SECONDS}}]
 
 
 def rollout(**fields: object) -> dict[str, object]:
