@@ -18,6 +18,7 @@ ORDER = [
     "promoted_worse",
     "guard_over",
     "pause_changed",
+    "steps_changed",
     "canary_promoted",
     "canary_ready",
     "weight_given",

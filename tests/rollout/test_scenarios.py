@@ -439,3 +439,48 @@ def test_silent_gateway_does_not_block_removal_for_ever() -> None:
     world.until("RolledBack")
     world.silent = True
     world.until("RevisionRemoved", looks=5)
+
+
+def in_the_middle(**fields: object) -> tuple[World, str]:
+    """A quiet canary in the third of four steps, at 20 percent; with its hash."""
+    steps = [{"weight": 10}, {"pause": {}}, {"weight": 20}, {"pause": {}}]
+    world, _, canary = trying(steps=steps, **fields)
+    world.with_assessment(QUIET)
+    world.annotations[PROMOTE] = f"{canary}/1"
+    for _ in range(10):
+        world.look()
+    assert world.status.canary is not None
+    assert (world.status.canary.step, world.status.canary.weight) == (3, 20)
+    return world, canary
+
+
+def test_steps_shortened_on_the_way_promote_nobody_unjudged() -> None:
+    world, canary = in_the_middle()
+    world.spec = a_spec(k=6, rollout=rollout(steps=[{"weight": 30}, {"pause": {}}]))
+    world.until("StepsChanged", looks=2)
+    for _ in range(20):
+        world.look(60)
+    assert world.status.canary is not None
+    assert (world.status.canary.step, world.status.canary.weight) == (1, 30)
+    assert world.status.canary.hash == canary
+
+
+def test_a_promote_for_an_earlier_step_is_not_one_for_the_new_steps() -> None:
+    world, _ = in_the_middle()
+    world.spec = a_spec(k=6, rollout=rollout(steps=[{"weight": 5}, {"pause": {}}, {"weight": 50}]))
+    for _ in range(20):
+        world.look(60)
+    assert world.status.canary is not None
+    assert (world.status.canary.step, world.status.canary.weight) == (1, 5)
+
+
+def test_a_canary_from_before_steps_were_remembered_goes_on() -> None:
+    world, _ = in_the_middle()
+    assert world.status.canary is not None
+    older = world.status.canary.model_copy(update={"steps_hash": None})
+    world.status = world.status.model_copy(update={"canary": older})
+    for _ in range(5):
+        world.look(60)
+    assert world.status.canary is not None
+    assert (world.status.canary.step, world.status.canary.weight) == (3, 20)
+    assert world.status.canary.steps_hash is not None

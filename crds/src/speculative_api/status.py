@@ -48,6 +48,11 @@ class CanaryStatus(Model):
     hash: str = Field(max_length=10, description="Hash of the revision's words.")
     started_at: str = Field(description="When the trial began (RFC 3339).")
     step: int = Field(default=-1, description="Index into rollout.steps; -1 until ready.")
+    steps_hash: str | None = Field(
+        default=None,
+        max_length=10,
+        description="Digest of the steps it follows: other steps begin at their first.",
+    )
     step_started_at: str = Field(description="When the present step began (RFC 3339).")
     weight: int = Field(default=0, description="Percent of traffic decided.")
     observed_weight: int = Field(default=0, description="Highest percent any gateway uses.")

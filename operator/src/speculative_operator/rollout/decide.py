@@ -15,6 +15,7 @@ from speculative_operator.rollout import (
     pausing,
     removal_gates,
     stable_gates,
+    step_gates,
 )
 from speculative_operator.rollout.shares import scales, shares
 from speculative_operator.rollout.status import published
@@ -41,10 +42,11 @@ GATES: Final[tuple[Gate, ...]] = (
     guard_gates.promoted_worse,
     guard_gates.guard_over,
     pausing.pause_changed,
+    step_gates.steps_changed,
     canary_gates.canary_promoted,
-    canary_gates.canary_ready,
-    canary_gates.weight_given,
-    canary_gates.pause_over,
+    step_gates.canary_ready,
+    step_gates.weight_given,
+    step_gates.pause_over,
     removal_gates.route_left,
     removal_gates.pods_released,
     stable_gates.stable_replaced_directly,
@@ -54,9 +56,10 @@ GATES: Final[tuple[Gate, ...]] = (
 FORWARD: Final[frozenset[Gate]] = frozenset(
     {
         canary_gates.canary_promoted,
-        canary_gates.canary_ready,
-        canary_gates.weight_given,
-        canary_gates.pause_over,
+        step_gates.steps_changed,
+        step_gates.canary_ready,
+        step_gates.weight_given,
+        step_gates.pause_over,
     }
 )
 """Gates that stay shut while a person holds the rollout."""

@@ -1,5 +1,7 @@
 """The steps of a rollout and what each needs: weights, pods, time."""
 
+import hashlib
+import json
 from math import ceil
 
 from speculative_api.v1alpha1 import PauseStep, Rollout, RolloutStep
@@ -15,6 +17,13 @@ DEFAULT_STEPS = (
 def steps_of(rollout: Rollout) -> tuple[RolloutStep, ...]:
     """The steps in force."""
     return tuple(rollout.steps) or DEFAULT_STEPS
+
+
+def steps_hash(rollout: Rollout) -> str:
+    """Digest of the steps in force: 10 hexadecimal characters."""
+    words = [step.model_dump(mode="json", exclude_defaults=True) for step in steps_of(rollout)]
+    text = json.dumps(words, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def step_at(rollout: Rollout, index: int) -> RolloutStep | None:
