@@ -67,6 +67,57 @@ def test_promote_names_the_revision_and_the_step(api: FakeApi, run: Any) -> None
     assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/1@{START}"}
 
 
+def test_promote_in_full_names_the_revision(api: FakeApi, run: Any) -> None:
+    api.put(a_resource(canary=canary(step=-1, readyReplicas=0)))
+    assert run("promote", "chat", "--full") == 0
+    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/full@{START}"}
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_skip_names_the_revision_and_the_step(api: FakeApi, run: Any, step: int) -> None:
+    api.put(a_resource(canary=canary(step=step)))
+    assert run("promote", "chat", "--skip-step", "--step", str(step + 1)) == 0
+    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/{step}/skip@{START}"}
+
+
+DONE_ALREADY = {
+    "promote, stable": (["promote", "--hash", STABLE], {}, f"{STABLE} is the stable revision"),
+    "promote, past the step": (
+        ["promote", "--hash", CANARY, "--step", "1"],
+        {"canary": canary()},
+        "past step 1 already, in step 2 of 2",
+    ),
+    "promote in full, twice": (
+        ["promote", "--full"],
+        {"canary": canary(step=2)},
+        "is being promoted already",
+    ),
+    "abort, failed": (
+        ["abort", "--hash", FAILED],
+        {"canary": canary(), "failedRevisions": [failed()]},
+        f"{FAILED} was taken out already (AcceptanceWorse)",
+    ),
+    "resume, another": (["resume", "--hash", CANARY], {}, f"{CANARY} is not held"),
+    "retry, on trial": (
+        ["retry", "--hash", CANARY],
+        {"canary": canary()},
+        f"{CANARY} is on trial already",
+    ),
+}
+
+
+@pytest.mark.parametrize(("verb", "status", "said"), DONE_ALREADY.values(), ids=DONE_ALREADY.keys())
+def test_what_is_so_already_is_said_and_not_written(
+    api: FakeApi, run: Any, capsys: Any, verb: list[str], status: Any, said: str
+) -> None:
+    api.put(a_resource(**status))
+    assert run(verb[0], "chat", *verb[1:]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("nothing to do: ")
+    assert said in out
+    assert api.patches == []
+
+
 def test_abort_names_the_revision(api: FakeApi, run: Any) -> None:
     api.put(a_resource(canary=canary(step=-1)))
     assert run("abort", "chat") == 0
@@ -118,6 +169,26 @@ REFUSED = {
     ),
     "promote, a weight on its way": (["promote"], {"canary": canary(step=0)}, "not a pause"),
     "promote, all steps done": (["promote"], {"canary": canary(step=2)}, "being promoted"),
+    "promote, another revision": (
+        ["promote", "--full", "--hash", FAILED],
+        {"canary": canary()},
+        f"the canary is {CANARY}, not {FAILED}",
+    ),
+    "abort, another revision": (
+        ["abort", "--hash", STABLE],
+        {"canary": canary()},
+        f"the canary is {CANARY}, not {STABLE}",
+    ),
+    "pause, another revision": (
+        ["pause", "--hash", STABLE],
+        {"canary": canary()},
+        f"the canary is {CANARY}, not {STABLE}",
+    ),
+    "promote in full, held on request": (
+        ["promote", "--full"],
+        {"canary": canary(), "conditions": HELD},
+        "resume it first",
+    ),
     "promote, held on request": (
         ["promote"],
         {"canary": canary(held="PausedOnRequest"), "conditions": HELD},
@@ -189,6 +260,7 @@ WAITS = {
     "abort": ("abort", aborted, "Aborted (Aborted): by hand"),
     "promote to the end": ("promote", promoted, "is the stable revision now"),
     "promote to promotion": ("promote", stepped, "went on to promotion"),
+    "promote in full": ("promote --full", stepped, "went on to promotion"),
     "retry": ("retry", retried, "no longer marked as failed"),
 }
 
@@ -199,7 +271,8 @@ def test_wait_tells_what_came_of_it(
 ) -> None:
     api.put(a_resource(canary=canary(), failedRevisions=[failed()]))
     api.on_patch = operator
-    assert run(verb, "chat", "--wait") == 0
+    name, *options = verb.split()
+    assert run(name, "chat", "--wait", *options) == 0
     assert said in capsys.readouterr().out
 
 
@@ -249,7 +322,16 @@ def test_an_unknown_context_is_told(api: FakeApi, run: Any, capsys: Any) -> None
     assert "there" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [["status"], ["promote", "x", "--step", "two"], ["unwind", "x"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["status"],
+        ["promote", "x", "--step", "two"],
+        ["promote", "x", "--full", "--skip-step"],
+        ["promote", "x", "--full", "--step", "1"],
+        ["unwind", "x"],
+    ],
+)
 def test_a_bad_command_line_ends_with_2(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(argv)

@@ -20,6 +20,8 @@ ORDER = [
     "pause_changed",
     "steps_changed",
     "canary_promoted",
+    "promoted_in_full",
+    "step_skipped",
     "canary_ready",
     "weight_given",
     "pause_over",

@@ -31,6 +31,8 @@ SHUT_WHILE_PAUSED = {
     "pause_changed": False,
     "steps_changed": True,
     "canary_promoted": True,
+    "promoted_in_full": True,
+    "step_skipped": True,
     "canary_ready": True,
     "weight_given": True,
     "pause_over": True,

@@ -24,7 +24,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("end"), st.integers(2, 5)),
     st.tuples(st.just("active"), st.integers(0, 3)),
     st.tuples(st.just("silent"), st.booleans()),
-    st.tuples(st.just("say"), st.sampled_from([ABORT, PROMOTE, RETRY])),
+    st.tuples(st.just("say"), st.sampled_from([ABORT, PROMOTE, RETRY, "full", "skip"])),
     st.tuples(st.just("replicas"), st.integers(0, 4)),
     st.tuples(st.just("wait"), st.sampled_from([1.0, 40.0, 200.0])),
 )
@@ -56,6 +56,8 @@ def act(world: World, action: str, value: object) -> float:
             world.annotations = {
                 ABORT: {ABORT: name},
                 PROMOTE: {PROMOTE: f"{name}/{step}"},
+                "full": {PROMOTE: f"{name}/full"},
+                "skip": {PROMOTE: f"{name}/{step}/skip"},
                 RETRY: {RETRY: f"{name}@{len(world.decisions)}"},
             }[str(value)]
         case "replicas":

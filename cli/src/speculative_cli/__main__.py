@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import requests, screen
+from .arguments import parse_command_line
 from .errors import CliError, TimedOut, Unreachable
 from .resource import Resource, parse
 
@@ -27,77 +28,9 @@ LOOK_EVERY_SECONDS = 1.0
 """Time between two looks of --watch and --wait."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    place = argparse.ArgumentParser(add_help=False)
-    place.add_argument("-n", "--namespace", help="default: the context's namespace")
-    place.add_argument("--context", help="context of the kubeconfig")
-    place.add_argument("--kubeconfig", help="default: KUBECONFIG, then ~/.kube/config")
-    common = argparse.ArgumentParser(add_help=False, parents=[place])
-    common.add_argument("name", help="name of the SpeculativeDeployment")
-    waits = argparse.ArgumentParser(add_help=False)
-    waits.add_argument("--wait", action="store_true", help="until the operator has acted on it")
-    waits.add_argument(
-        "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="of --wait; default 60"
-    )
-    parser = argparse.ArgumentParser(
-        prog="kubectl speculative", description="Look at and steer rollouts."
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    status = verbs.add_parser("status", parents=[common], help="the state on one screen")
-    status.add_argument("-w", "--watch", action="store_true", help="go on until interrupted")
-    status.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    promote = verbs.add_parser(
-        "promote", parents=[common, waits], help="go past the pause that the canary is in"
-    )
-    promote.add_argument(
-        "--step", type=int, help="only if the canary is in this step, counted from 1"
-    )
-    verbs.add_parser("abort", parents=[common, waits], help="roll the canary back")
-    retry = verbs.add_parser(
-        "retry", parents=[common, waits], help="let a failed revision be tried again"
-    )
-    retry.add_argument("--hash", help="which one; needed when several have failed")
-    verbs.add_parser(
-        "pause", parents=[common, waits], help="hold the canary, or the guard, where it is"
-    )
-    verbs.add_parser("resume", parents=[common, waits], help="let a held rollout go on")
-    _history_verbs(verbs, place, common)
-    lint = verbs.add_parser("lint", help="check manifests without a cluster")
-    lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
-    lint.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    return parser
-
-
-def _history_verbs(
-    verbs: Any, place: argparse.ArgumentParser, common: argparse.ArgumentParser
-) -> None:
-    every = verbs.add_parser("list", parents=[place], help="all resources, one line each")
-    every.add_argument("-A", "--all-namespaces", action="store_true")
-    every.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    explain = verbs.add_parser(
-        "explain-verdict", parents=[common], help="the evidence of the last trial"
-    )
-    explain.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    history = verbs.add_parser("history", parents=[common], help="the stored revisions")
-    history.add_argument("--revision", help="the words of one: its number or hash")
-    history.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    diff = verbs.add_parser("diff", parents=[common], help="what two revisions say differently")
-    diff.add_argument("old", help="number or hash, or `spec` for what the resource asks for")
-    diff.add_argument("new", help="the same")
-    undo = verbs.add_parser("undo", parents=[common], help="ask for an earlier revision again")
-    undo.add_argument("--to", help="number or hash; the one before when absent")
-
-
-def _seconds(raw: str) -> float:
-    value = float(raw)
-    if not 0 < value < 86_400:
-        raise argparse.ArgumentTypeError(f"{raw} is not between 0 and 86400 seconds")
-    return value
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = parse_command_line(argv)
     if arguments.verb == "lint":
         return _lint(arguments.files, output=arguments.output)
     # The client takes two seconds to import: --help and a wrong flag need not wait for it.
@@ -145,18 +78,26 @@ def _run(arguments: argparse.Namespace, cluster: "Cluster") -> int:
 
 def _ask(arguments: argparse.Namespace, cluster: "Cluster", read: Callable[[], Resource]) -> None:
     request = _request(arguments, read())
+    if isinstance(request, str):
+        print(f"nothing to do: {request}")
+        return
     cluster.annotate(arguments.name, annotation=request.annotation, value=request.value)
     print(f"asked: {request.sentence}", flush=True)
     if arguments.wait:
         print(_outcome(request, read, seconds=arguments.timeout))
 
 
-def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Request:
-    if arguments.verb == "promote":
-        return requests.promote(resource, step=arguments.step)
-    if arguments.verb in _PLAIN:
-        return _PLAIN[arguments.verb](resource)
-    return requests.retry(resource, revision=arguments.hash, now=datetime.now(UTC))
+def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Request | str:
+    meant: str | None = arguments.hash
+    match arguments.verb:
+        case "promote":
+            way = requests.Way.FULL if arguments.full else requests.Way.PAUSE
+            way = requests.Way.STEP if arguments.skip_step else way
+            return requests.promote(resource, step=arguments.step, way=way, meant=meant)
+        case "retry":
+            return requests.retry(resource, revision=meant, now=datetime.now(UTC))
+        case _:
+            return _PLAIN[arguments.verb](resource, meant=meant)
 
 
 def _outcome(request: requests.Request, read: Callable[[], Resource], *, seconds: float) -> str:

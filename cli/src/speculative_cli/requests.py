@@ -10,7 +10,14 @@ from datetime import datetime
 from enum import Enum, auto
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.labels import ABORT, PAUSE, PROMOTE, RETRY
+from speculative_api.labels import (
+    ABORT,
+    PAUSE,
+    PROMOTE,
+    PROMOTE_IN_FULL,
+    RETRY,
+    SKIPPED_STEP,
+)
 from speculative_api.v1alpha1 import CanaryStatus
 
 from .errors import Refused
@@ -21,6 +28,7 @@ class Verb(Enum):
     """What is asked of the operator."""
 
     PROMOTE = auto()
+    PROMOTE_IN_FULL = auto()
     ABORT = auto()
     RETRY = auto()
     PAUSE = auto()
@@ -40,64 +48,109 @@ class Request:
     step: int = -1
 
 
-def _canary(resource: Resource, verb: str) -> CanaryStatus:
+def _canary(resource: Resource, verb: str, meant: str | None) -> CanaryStatus:
+    """The canary, if there is one and it is the one that was meant."""
     status = resource.status
-    if status.canary is not None:
-        return status.canary
-    where = f"{resource.namespace}/{resource.name} has no canary"
+    canary, where = status.canary, f"{resource.namespace}/{resource.name}"
+    if canary is not None and meant in (None, canary.hash):
+        return canary
+    if canary is not None:
+        raise Refused(f"{where}: the canary is {canary.hash}, not {meant}; nothing to {verb}")
     if status.guard is not None and status.stable is not None:
         raise Refused(
-            f"{where}: {status.stable.hash} was promoted already and is judged on until its guard "
-            f"ends; there is nothing to {verb}"
+            f"{where} has no canary: {status.stable.hash} was promoted already and is judged on "
+            f"until its guard ends; there is nothing to {verb}"
         )
-    raise Refused(f"{where}: there is nothing to {verb}")
+    raise Refused(f"{where} has no canary: there is nothing to {verb}")
 
 
-def promote(resource: Resource, *, step: int | None) -> Request:
-    """The request to go past the pause that the canary is in.
+class Way(Enum):
+    """How far `promote` goes."""
 
-    `step` counts from 1, as `status` shows it; None is the present one.
+    PAUSE = auto()
+    """Past the pause that the canary is in."""
+    STEP = auto()
+    """Past the step, whichever it is."""
+    FULL = auto()
+    """Past all steps that are left."""
+
+
+def promote(
+    resource: Resource, *, step: int | None, way: Way = Way.PAUSE, meant: str | None = None
+) -> Request | str:
+    """The request to go on, or why there is nothing left to ask.
+
+    `step` counts from 1, as `status` shows it; None is the present one. `meant`
+    is the hash that the caller has in mind; None is whatever is on trial.
 
     Raises:
         Refused: no canary, not ready yet, another step, or not waiting.
     """
-    canary = _canary(resource, "promote")
+    stable = resource.status.stable
+    if meant is not None and stable is not None and stable.hash == meant:
+        return f"{meant} is the stable revision already"
+    canary = _canary(resource, "promote", meant)
     steps = resource.steps
-    if canary.step < 0:
-        raise Refused(
-            f"canary {canary.hash} is not ready yet ({canary.ready_replicas} of {canary.replicas} "
-            "pods): it can be promoted from its first pause on"
-        )
     if canary.step >= len(steps):
+        if way is Way.FULL:
+            return f"canary {canary.hash} is past its last step and is being promoted already"
         raise Refused(f"canary {canary.hash} is past its last step and is being promoted")
     if _is_paused(resource):
         raise Refused(f"canary {canary.hash} is held on request: resume it first")
+    if way is Way.FULL:
+        left = f"the {len(steps) - max(canary.step, 0)} steps left are skipped"
+        when = "" if canary.step >= 0 else " once its pods are ready"
+        return Request(
+            verb=Verb.PROMOTE_IN_FULL,
+            annotation=PROMOTE,
+            value=f"{canary.hash}/{PROMOTE_IN_FULL}@{canary.started_at}",
+            hash=canary.hash,
+            sentence=f"canary {canary.hash} is promoted{when}: {left}",
+        )
+    return _past_a_step(resource, canary, step=step, way=way, meant=meant)
+
+
+def _past_a_step(
+    resource: Resource, canary: CanaryStatus, *, step: int | None, way: Way, meant: str | None
+) -> Request | str:
+    steps = resource.steps
+    at = f"step {canary.step + 1} of {len(steps)}"
+    if canary.step < 0:
+        raise Refused(
+            f"canary {canary.hash} is not ready yet ({canary.ready_replicas} of {canary.replicas} "
+            "pods): it can be promoted from its first pause on, or with --full"
+        )
+    if step is not None and meant is not None and step < canary.step + 1:
+        return f"canary {canary.hash} is past step {step} already, in {at}"
     if step is not None and step != canary.step + 1:
+        raise Refused(f"canary {canary.hash} is in {at}, not in step {step}")
+    if way is Way.PAUSE and steps[canary.step].pause is None and canary.held is None:
         raise Refused(
-            f"canary {canary.hash} is in step {canary.step + 1} of {len(steps)}, not in step {step}"
+            f"canary {canary.hash} is in {at}, a weight on its "
+            "way to the gateways, not a pause: ask again in a moment, or with --skip-step"
         )
-    if steps[canary.step].pause is None and canary.held is None:
-        raise Refused(
-            f"canary {canary.hash} is in step {canary.step + 1} of {len(steps)}, a weight on its "
-            "way to the gateways, not a pause: ask again in a moment"
-        )
+    skipped = f"/{SKIPPED_STEP}" if way is Way.STEP else ""
     return Request(
         verb=Verb.PROMOTE,
         annotation=PROMOTE,
-        value=f"{canary.hash}/{canary.step}@{canary.started_at}",
+        value=f"{canary.hash}/{canary.step}{skipped}@{canary.started_at}",
         hash=canary.hash,
         step=canary.step,
-        sentence=f"canary {canary.hash} goes past step {canary.step + 1} of {len(steps)}",
+        sentence=f"canary {canary.hash} goes past {at}",
     )
 
 
-def abort(resource: Resource) -> Request:
-    """The request to roll the canary back.
+def abort(resource: Resource, *, meant: str | None = None) -> Request | str:
+    """The request to roll the canary back, or why there is nothing left to ask.
 
     Raises:
-        Refused: no canary.
+        Refused: no canary, or another one than was meant.
     """
-    canary = _canary(resource, "abort")
+    failed = {found.hash: found for found in resource.status.failed_revisions}
+    on_trial = resource.status.canary is not None and resource.status.canary.hash == meant
+    if meant is not None and meant in failed and not on_trial:
+        return f"{meant} was taken out already ({failed[meant].reason})"
+    canary = _canary(resource, "abort", meant)
     return Request(
         verb=Verb.ABORT,
         annotation=ABORT,
@@ -107,14 +160,17 @@ def abort(resource: Resource) -> Request:
     )
 
 
-def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request:
-    """The request to forget that a revision failed.
+def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request | str:
+    """The request to forget that a revision failed, or why there is nothing left to ask.
 
     Raises:
         Refused: none failed, not this one, or several and none was named.
     """
     failed = {found.hash: found for found in resource.status.failed_revisions}
     listed = ", ".join(f"{found.hash} ({found.reason})" for found in failed.values())
+    canary = resource.status.canary
+    if revision is not None and canary is not None and canary.hash == revision:
+        return f"{revision} is on trial already"
     if not failed:
         raise Refused(f"{resource.namespace}/{resource.name}: no revision has failed")
     if revision is None and len(failed) > 1:
@@ -131,28 +187,31 @@ def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request
     )
 
 
-def pause(resource: Resource) -> Request:
+def pause(resource: Resource, *, meant: str | None = None) -> Request | str:
     """The request to hold the canary, or after its promotion the guard, where it is.
 
     Raises:
-        Refused: neither exists.
+        Refused: neither exists, or it is another one than was meant.
     """
     status = resource.status
-    if status.canary is None and status.guard is not None and status.stable is not None:
-        held, sentence = status.stable.hash, f"the guard of {status.stable.hash} is held"
+    guarded = status.stable if status.canary is None and status.guard is not None else None
+    if guarded is not None and meant in (None, guarded.hash):
+        held, sentence = guarded.hash, f"the guard of {guarded.hash} is held"
     else:
-        held = _canary(resource, "pause").hash
+        held = _canary(resource, "pause", meant).hash
         sentence = f"canary {held} is held where it is; judging goes on"
     return Request(verb=Verb.PAUSE, annotation=PAUSE, value=held, hash=held, sentence=sentence)
 
 
-def resume(resource: Resource) -> Request:
-    """The request to go on.
+def resume(resource: Resource, *, meant: str | None = None) -> Request | str:
+    """The request to go on, or why there is nothing left to ask.
 
     Raises:
-        Refused: nothing is held.
+        Refused: nothing is held, or another one than was meant.
     """
     held = resource.annotations.get(PAUSE)
+    if meant is not None and held != meant:
+        return f"{meant} is not held"
     if not held:
         raise Refused(
             f"{resource.namespace}/{resource.name} is not held: there is nothing to resume"
@@ -184,6 +243,8 @@ def outcome(request: Request, resource: Resource) -> str | None:
     if canary is not None and on_trial:
         if request.verb is Verb.PROMOTE and canary.step > request.step:
             return f"canary {canary.hash} went on to {position(resource, canary.step)}"
+        if request.verb is Verb.PROMOTE_IN_FULL and canary.step >= len(resource.steps):
+            return f"canary {canary.hash} went on to promotion"
         return None
     if status.stable is not None and status.stable.hash == request.hash:
         return f"{request.hash} is the stable revision now"

@@ -28,8 +28,11 @@ COMPONENT_WORKER: Final = "worker"
 COMPONENT_GATEWAY: Final = "gateway"
 
 PROMOTE: Final = f"{GROUP}/promote"
-"""Annotation `<hash>/<step>[@<anything>]`: go past the pause that this canary is in. A value that
-was there before a trial began is not meant for it."""
+"""Annotation `<hash>/<step>[@<anything>]`: go past the pause that this canary is in;
+`<hash>/<step>/skip` past the step, whichever it is; `<hash>/full` past all that are left. Steps
+count from 0. A value that was there before a trial began is not meant for it."""
+PROMOTE_IN_FULL: Final = "full"
+SKIPPED_STEP: Final = "skip"
 ABORT: Final = f"{GROUP}/abort"
 """Annotation `<hash>[@<anything>]`: roll this canary back; likewise."""
 RETRY: Final = f"{GROUP}/retry"

@@ -15,6 +15,7 @@ from speculative_operator.rollout import (
     pausing,
     removal_gates,
     stable_gates,
+    steering,
     step_gates,
 )
 from speculative_operator.rollout.shares import scales, shares
@@ -44,6 +45,8 @@ GATES: Final[tuple[Gate, ...]] = (
     pausing.pause_changed,
     step_gates.steps_changed,
     canary_gates.canary_promoted,
+    steering.promoted_in_full,
+    steering.step_skipped,
     step_gates.canary_ready,
     step_gates.weight_given,
     step_gates.pause_over,
@@ -57,6 +60,8 @@ FORWARD: Final[frozenset[Gate]] = frozenset(
     {
         canary_gates.canary_promoted,
         step_gates.steps_changed,
+        steering.promoted_in_full,
+        steering.step_skipped,
         step_gates.canary_ready,
         step_gates.weight_given,
         step_gates.pause_over,

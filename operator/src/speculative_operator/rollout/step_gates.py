@@ -50,7 +50,7 @@ def steps_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
     count = len(steps_of(snapshot.spec.rollout))
     name = f"Revision {canary.revision} ({canary.hash})"
     text = f"{name}: the steps were changed; the new {count} begin at the first."
-    changed = _enter(snapshot, remembered, 0, Event("StepsChanged", text))
+    changed = enter(snapshot, remembered, 0, Event("StepsChanged", text))
     # A `promote` that waits there was meant for an old step.
     seen = changed.status.model_copy(update={"observed_promote": present(snapshot, PROMOTE)})
     return Transition(seen, changed.events)
@@ -67,7 +67,7 @@ def canary_ready(snapshot: Snapshot, _: Assessment) -> Transition | None:
     if endpoints_seen(snapshot, canary.hash) < needed:
         return None
     message = f"Revision {canary.revision} ({canary.hash}) is ready: {needed} pods."
-    return _enter(snapshot, canary, 0, Event("CanaryReady", message))
+    return enter(snapshot, canary, 0, Event("CanaryReady", message))
 
 
 def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
@@ -90,7 +90,7 @@ def _weight_seen(snapshot: Snapshot, canary: CanaryStatus) -> Transition | None:
         return None
     seen = canary.model_copy(update={"weight_observed_at": stamp(snapshot.now)})
     message = f"Every gateway gives {canary.hash} {canary.weight} percent."
-    return _enter(snapshot, seen, canary.step + 1, Event("CanaryWeightObserved", message))
+    return enter(snapshot, seen, canary.step + 1, Event("CanaryWeightObserved", message))
 
 
 def pause_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
@@ -101,13 +101,13 @@ def pause_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
         return None
     asked = asked_for(snapshot, PROMOTE, before=snapshot.status.observed_promote)
     if asked == f"{canary.hash}/{canary.step}":
-        return _enter(snapshot, canary, canary.step + 1, Event("StepPromoted", "On request."))
+        return enter(snapshot, canary, canary.step + 1, Event("StepPromoted", "On request."))
     if step.pause.duration_seconds is None:
         return _hold(snapshot, canary, Reason.CANARY_PAUSED, "waits for `promote` or `abort`")
     if canary.weight > 0 and assessment.all_passed:
         proof = "; ".join(metric.message for metric in assessment.metrics)
         event = Event("StepProven", f"Every metric shows 'not worse': {proof}")
-        return _enter(snapshot, canary, canary.step + 1, event)
+        return enter(snapshot, canary, canary.step + 1, event)
     return _time_over(snapshot, canary, step.pause, assessment)
 
 
@@ -121,12 +121,12 @@ def _time_over(
         return _looks_better(snapshot, canary, assessment)
     event = Event("StepTimeOver", nothing_worse_message(assessment, waited))
     if canary.weight == 0 or _nothing_points_to_worse(assessment):
-        return _enter(snapshot, canary, canary.step + 1, event)
+        return enter(snapshot, canary, canary.step + 1, event)
     why = _inconclusive_message(assessment, waited)
     match snapshot.spec.rollout.on_inconclusive:
         case InconclusivePolicy.ADVANCE:
             event = Event(Reason.ANALYSIS_INCONCLUSIVE, f"{why}; onInconclusive: Advance")
-            return _enter(snapshot, canary, canary.step + 1, event)
+            return enter(snapshot, canary, canary.step + 1, event)
         case InconclusivePolicy.ABORT:
             return canary_ends(
                 snapshot,
@@ -154,7 +154,7 @@ def _looks_better(
         f"Revision {canary.revision} ({canary.hash}): nothing points to worse any more, "
         f"its pause begins again. {details}"
     )
-    return _enter(snapshot, canary, canary.step, Event("AnalysisResumed", text))
+    return enter(snapshot, canary, canary.step, Event("AnalysisResumed", text))
 
 
 def nothing_worse_message(assessment: Assessment, waited: float) -> str:
@@ -197,7 +197,8 @@ def _hold(
     return transition(snapshot, kind, canary=held)
 
 
-def _enter(snapshot: Snapshot, canary: CanaryStatus, index: int, event: Event) -> Transition:
+def enter(snapshot: Snapshot, canary: CanaryStatus, index: int, event: Event) -> Transition:
+    """The canary begins a step; one past the last is promotion."""
     entered = canary.model_copy(
         update={"step": index, "step_started_at": stamp(snapshot.now), "held": None}
     )
