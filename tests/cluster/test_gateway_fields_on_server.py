@@ -19,8 +19,9 @@ KEYS = {"apiKeysSecret": "chat-keys"}
         {"auth": KEYS, "rateLimit": {"requestsPerMinutePerKey": 600}},
         {"auth": KEYS, "rateLimit": {"tokensPerMinutePerKey": 100_000}},
         {"sessionAffinityHeader": "x-session-id"},
+        {"mode": "None", "service": {"type": "NodePort"}},
     ],
-    ids=["keys", "keys and requests", "keys and tokens", "sessions"],
+    ids=["keys", "keys and requests", "keys and tokens", "sessions", "no gateway"],
 )
 def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="took it"):
@@ -39,6 +40,7 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ({"auth": {}}, "apiKeysSecret: Required value"),
         ({"sessionAffinityHeader": "x session"}, "should match"),
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
+        ({"mode": "None", "auth": KEYS}, "mode None has no gateway that could do this"),
     ],
     ids=[
         "limit without keys",
@@ -47,6 +49,7 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         "empty auth",
         "no header",
         "tiny bodies",
+        "keys and nobody to ask for them",
     ],
 )
 def test_refused(api_server: Server, gateway: dict[str, Any], words: str) -> None:
@@ -56,3 +59,17 @@ def test_refused(api_server: Server, gateway: dict[str, Any], words: str) -> Non
 def test_a_fallback_needs_native_pods(api_server: Server) -> None:
     lanes = {"native": {"fallback": True}}
     assert "set lanes.native.replicas to 1 or more" in refused(api_server, a_raw_spec(lanes=lanes))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"rollout": {"steps": [{"weight": 5}]}},
+        {"rollout": {"guard": {"holdbackWeight": 9}}},
+        {"lanes": {"native": {"replicas": 1}}},
+    ],
+    ids=["weight", "holdback", "native lane"],
+)
+def test_without_a_gateway_nothing_has_a_share(api_server: Server, spec: dict[str, Any]) -> None:
+    words = refused(api_server, a_raw_spec(gateway={"mode": "None"}, **spec))
+    assert "without a gateway" in words

@@ -18,6 +18,7 @@ ORDER = [
     "promoted_worse",
     "guard_over",
     "pause_changed",
+    "weights_lost",
     "steps_changed",
     "canary_promoted",
     "promoted_in_full",

@@ -29,6 +29,7 @@ SHUT_WHILE_PAUSED = {
     "promoted_worse": False,
     "guard_over": False,
     "pause_changed": False,
+    "weights_lost": False,
     "steps_changed": True,
     "canary_promoted": True,
     "promoted_in_full": True,

@@ -104,7 +104,7 @@ class World:
                 for hash_, readiness in self.pods.items()
             },
             pods=pods,
-            gateways=(gateway,),
+            gateways=(gateway,) if self.spec.gateway.mode.reads_back else (),
             route=self.route,
         )
 
@@ -132,6 +132,9 @@ class World:
         return decision
 
     def _follow(self, decision: Decision) -> None:
+        if not self.spec.gateway.mode.splits:
+            self.route, self.used = None, ()
+            return
         if self.route is not None:
             self.used = tuple((b.hash, b.weight) for b in self.route.backends)
         if not decision.shares:

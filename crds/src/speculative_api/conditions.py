@@ -55,6 +55,7 @@ class Reason(StrEnum):
     GATEWAY_SERVING = "GatewayServing"
     GATEWAY_NOT_SERVING = "GatewayNotServing"
     GATEWAY_SILENT = "GatewaySilent"
+    NO_GATEWAY = "NoGateway"
 
 
 SENTENCES: Final[dict[Reason, str]] = {
@@ -94,6 +95,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.GATEWAY_SERVING: "Every gateway pod uses the current route.",
     Reason.GATEWAY_NOT_SERVING: "No gateway pod is ready with the current route yet.",
     Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
+    Reason.NO_GATEWAY: "gateway.mode is None: the Service leads to the pods of stable.",
 }
 
 

@@ -28,6 +28,7 @@ from speculative_api.v1alpha1.engine import Simulation as Simulation
 from speculative_api.v1alpha1.engine import Warmup as Warmup
 from speculative_api.v1alpha1.gateway import Auth as Auth
 from speculative_api.v1alpha1.gateway import Gateway as Gateway
+from speculative_api.v1alpha1.gateway import GatewayMode as GatewayMode
 from speculative_api.v1alpha1.gateway import GatewayService as GatewayService
 from speculative_api.v1alpha1.gateway import Lanes as Lanes
 from speculative_api.v1alpha1.gateway import NativeLane as NativeLane

@@ -1,5 +1,6 @@
 """How traffic reaches the workers: lanes and the gateway."""
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -113,18 +114,49 @@ class RateLimit(Model):
     )
 
 
+class GatewayMode(StrEnum):
+    """Who sends users' requests to the pods."""
+
+    ENVOY = "Envoy"
+    NONE = "None"
+
+    @property
+    def splits(self) -> bool:
+        """Whether revisions can have weights."""
+        return self is not GatewayMode.NONE
+
+    @property
+    def reads_back(self) -> bool:
+        """Whether gateways of ours say what they really use."""
+        return self is GatewayMode.ENVOY
+
+
+WITHOUT_GATEWAY = ("mode", "service")
+"""The fields of `gateway` that mean something in mode None."""
+
+
 class Gateway(Model):
     """How traffic reaches the workers."""
 
     model_config = configuration(
+        rule(
+            "self.mode != 'None' || (!has(self.auth) && !has(self.rateLimit) && "
+            "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
+            "!has(self.timeouts) && self.replicas == 1)",
+            "mode None has no gateway that could do this: leave out everything but service, or "
+            "use mode Envoy",
+            ".mode",
+        ),
         rule(
             "!has(self.rateLimit) || has(self.auth)",
             "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
             ".rateLimit",
         ),
     )
-    mode: Literal["Envoy"] = Field(
-        default="Envoy", description="Envoy: a gateway of this resource's own."
+    mode: GatewayMode = Field(
+        default=GatewayMode.ENVOY,
+        description="Envoy: a gateway of this resource's own. None: no gateway, the Service leads "
+        "to the pods of stable; a rollout then has no weights, only pauses. Default Envoy.",
     )
     replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
     service: GatewayService = Field(

@@ -69,7 +69,7 @@ class Rollout(Model):
         default_factory=list,
         max_length=32,
         description="Taken in order; after the last the canary is promoted. Empty: one step of 10 "
-        "percent for 300 seconds.",
+        "percent for 300 seconds. With gateway.mode None only pauses, and a canary gets no users.",
     )
     analysis: Analysis = Field(default_factory=Analysis, description="How the canary is judged.")
     progress_deadline_seconds: int = Field(

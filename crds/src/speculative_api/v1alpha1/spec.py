@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from speculative_api.base import Model
+from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.engine import Engine
 from speculative_api.v1alpha1.gateway import Gateway, Lanes
 from speculative_api.v1alpha1.pod import ModelCache, Pod
@@ -10,10 +10,33 @@ from speculative_api.v1alpha1.rollout import Rollout
 from speculative_api.v1alpha1.speculation import Speculation
 from speculative_api.v1alpha1.target import Target
 
+_HAS_GATEWAY = "!has(self.gateway) || self.gateway.mode != 'None'"
+
 
 class SpeculativeDeploymentSpec(Model):
     """Which target, which draft, how pods look, how traffic reaches them, how a change is tried."""
 
+    model_config = configuration(
+        rule(
+            f"{_HAS_GATEWAY} || !has(self.rollout) || !has(self.rollout.steps) || "
+            "self.rollout.steps.all(s, has(s.pause))",
+            "without a gateway nothing can split traffic: use pauses only, or gateway.mode Envoy",
+            ".rollout.steps",
+        ),
+        rule(
+            f"{_HAS_GATEWAY} || !has(self.rollout) || !has(self.rollout.guard) || "
+            "self.rollout.guard.holdbackWeight == 5",
+            "without a gateway the old revision can't keep a share: leave holdbackWeight out",
+            ".rollout.guard.holdbackWeight",
+        ),
+        rule(
+            f"{_HAS_GATEWAY} || !has(self.lanes) || !has(self.lanes.native) || "
+            "self.lanes.native.replicas == 0",
+            "without a gateway nobody can choose the native lane: leave it out, or use "
+            "gateway.mode Envoy",
+            ".lanes.native.replicas",
+        ),
+    )
     replicas: int = Field(
         default=1,
         ge=0,

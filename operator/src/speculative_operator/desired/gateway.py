@@ -12,6 +12,7 @@ from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.native import words_of_stable
 from speculative_operator.desired.revision import parse
+from speculative_operator.desired.services import users_service
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 
@@ -41,7 +42,7 @@ def gateway_objects(
     found = (
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
         _role_binding(snapshot, settings, shared),
-        _service(snapshot, shared),
+        users_service(snapshot, decision, metadata=metadata),
         _deployment(snapshot, settings, shared, drain_seconds(snapshot, decision)),
     )
     if snapshot.spec.gateway.replicas < 2:
@@ -76,20 +77,6 @@ def _role_binding(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]
         },
         "subjects": [account],
     }
-
-
-def _service(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, Any]:
-    wanted = snapshot.spec.gateway.service
-    spec: dict[str, Any] = {
-        "type": wanted.type,
-        "selector": names.selector(shared["labels"]),
-        "ports": [{"name": "http", "port": 80, "targetPort": labels.GATEWAY_PORT}],
-    }
-    if wanted.load_balancer_source_ranges:
-        spec["loadBalancerSourceRanges"] = list(wanted.load_balancer_source_ranges)
-    if wanted.annotations:
-        shared = {**shared, "annotations": dict(wanted.annotations)}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": shared, "spec": spec}
 
 
 def _disruption_budget(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, Any]:

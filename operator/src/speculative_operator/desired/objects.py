@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from speculative_api.labels import CHANGE_CAUSE
 from speculative_api.revisions import is_native
+from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.native import NativeLane, native_lane
 from speculative_operator.desired.route import next_route, route_config_map
-from speculative_operator.desired.services import revision_service
+from speculative_operator.desired.services import revision_service, users_service
 from speculative_operator.desired.workers import pod_template, worker_deployment
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import RevisionRecord, Snapshot, Words
@@ -67,7 +68,7 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
     lane = native_lane(snapshot, decision)
     live = tuple(_live(snapshot, decision, settings, lane))
     name = snapshot.name
-    gateway = gateway_objects(snapshot, decision, settings, metadata=metadata)
+    gateway = _gateway(snapshot, decision, settings, metadata, lane)
     records = [*(item.record for item in live), *_history(snapshot, decision, lane)]
     revisions = {record.hash: record for record in records}
     return (
@@ -75,14 +76,32 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
             controller_revision(record, name=name, metadata=metadata)
             for record in revisions.values()
         ),
-        *(body for body in gateway if body["kind"] != "Deployment"),
+        *(body for body in gateway if body["kind"] not in ("ConfigMap", "Deployment")),
         *(revision_service(item.scale.hash, name=name, metadata=metadata) for item in live),
-        route_config_map(next_route(snapshot, decision, lane), name=name, metadata=metadata),
+        # The Services that a route names come before it.
+        *(body for body in gateway if body["kind"] == "ConfigMap"),
         *(
             worker_deployment(item.scale, item.record.template, name=name, metadata=metadata)
             for item in live
         ),
         *(body for body in gateway if body["kind"] == "Deployment"),
+    )
+
+
+def _gateway(
+    snapshot: Snapshot,
+    decision: Decision,
+    settings: Settings,
+    metadata: dict[str, Any],
+    lane: NativeLane,
+) -> tuple[Body, ...]:
+    """What stands between users and pods, by mode."""
+    if snapshot.spec.gateway.mode is GatewayMode.NONE:
+        return (users_service(snapshot, decision, metadata=metadata),)
+    route = next_route(snapshot, decision, lane)
+    return (
+        *gateway_objects(snapshot, decision, settings, metadata=metadata),
+        route_config_map(route, name=snapshot.name, metadata=metadata),
     )
 
 

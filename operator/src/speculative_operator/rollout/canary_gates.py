@@ -162,7 +162,10 @@ def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | 
     retiring = status.retiring
     if guard.duration_seconds > 0:
         kept = GuardStatus(
-            revision=old.revision, hash=old.hash, started_at=now, weight=guard.holdback_weight
+            revision=old.revision,
+            hash=old.hash,
+            started_at=now,
+            weight=guard.holdback_weight if snapshot.spec.gateway.mode.splits else 0,
         )
     else:
         retiring = retire(snapshot, old.hash)

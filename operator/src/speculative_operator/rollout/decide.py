@@ -12,6 +12,7 @@ from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
     canary_gates,
     guard_gates,
+    mode_gates,
     pausing,
     removal_gates,
     stable_gates,
@@ -43,6 +44,7 @@ GATES: Final[tuple[Gate, ...]] = (
     guard_gates.promoted_worse,
     guard_gates.guard_over,
     pausing.pause_changed,
+    mode_gates.weights_lost,
     step_gates.steps_changed,
     canary_gates.canary_promoted,
     steering.promoted_in_full,

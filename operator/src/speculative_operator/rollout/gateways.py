@@ -7,12 +7,15 @@ proceeds on the pods' own drain.
 
 from collections.abc import Iterator
 
+from speculative_operator.rollout.times import seconds_since
 from speculative_operator.snapshot import GatewayPod, Snapshot
 
 SILENT_SECONDS = 15.0
 """A gateway that is not ready and has not answered for this long no longer blocks."""
 GIVEN_UP_SECONDS = 60.0
 """After this long even a ready gateway that does not answer no longer blocks."""
+UNSEEN_SECONDS = 30.0
+"""Where no gateway of ours can be asked, a change counts as followed after this long."""
 
 
 def is_silent(gateway: GatewayPod) -> bool:
@@ -20,6 +23,13 @@ def is_silent(gateway: GatewayPod) -> bool:
     if gateway.silent_seconds >= GIVEN_UP_SECONDS:
         return True
     return gateway.silent_seconds >= SILENT_SECONDS and not gateway.ready
+
+
+def is_unseen(snapshot: Snapshot, since: str) -> bool:
+    """Whether a change made then may still not be followed, there being nobody to ask."""
+    if snapshot.spec.gateway.mode.reads_back:
+        return False
+    return seconds_since(since, snapshot.now) < UNSEEN_SECONDS
 
 
 def _counting(snapshot: Snapshot) -> Iterator[GatewayPod]:

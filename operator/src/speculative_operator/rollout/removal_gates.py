@@ -6,7 +6,12 @@ itself is 0 as soon as a revision is in `retiring` (derived, see `shares`).
 
 from speculative_api.v1alpha1 import RetiringStatus
 from speculative_operator.decision import Assessment, Event
-from speculative_operator.rollout.gateways import active_requests, nobody_knows, nobody_sends
+from speculative_operator.rollout.gateways import (
+    active_requests,
+    is_unseen,
+    nobody_knows,
+    nobody_sends,
+)
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import Transition, transition
 from speculative_operator.snapshot import Snapshot
@@ -17,12 +22,16 @@ def route_left(snapshot: Snapshot, _: Assessment) -> Transition | None:
     for entry in snapshot.status.retiring:
         if entry.route_removed_at is not None or not nobody_sends(snapshot, entry.hash):
             continue
+        if is_unseen(snapshot, entry.since):
+            continue
         active = active_requests(snapshot, entry.hash)
         waited = seconds_since(entry.since, snapshot.now)
         if active > 0 and waited < snapshot.spec.engine.drain_seconds:
             continue
         left = entry.model_copy(update={"route_removed_at": stamp(snapshot.now)})
         message = f"Every gateway gives {entry.hash} 0 percent; {active} requests in flight."
+        if not snapshot.spec.gateway.mode.reads_back:
+            message = f"{entry.hash} was given nothing for {waited:.0f} s; no gateway can be asked."
         return transition(
             snapshot, Event("WeightZeroObserved", message), retiring=_with(snapshot, left)
         )

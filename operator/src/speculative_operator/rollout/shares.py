@@ -21,6 +21,8 @@ def shares(snapshot: Snapshot) -> tuple[Share, ...]:
         return ()
     tried = status.canary or status.guard
     weight = tried.weight if tried and snapshot.ready_pods(tried.hash) > 0 else 0
+    if not snapshot.spec.gateway.mode.splits:
+        weight = 0
     listed = [Share(status.stable.hash, 100 - weight)]
     if tried is not None:
         listed.append(Share(tried.hash, weight))

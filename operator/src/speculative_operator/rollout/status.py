@@ -8,6 +8,7 @@ from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import (
     CanaryStatus,
     Condition,
+    GatewayMode,
     Method,
     SpeculativeDeploymentStatus,
 )
@@ -208,6 +209,8 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
             return Reason(canary.held), f"{message} Waits for `resume` or `abort`."
         return Reason.CANARY_STARTING, message
     at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
+    if not snapshot.spec.gateway.mode.splits:
+        at = f"{name} without users, step {min(canary.step + 1, count)} of {count}"
     details = "; ".join(metric.message for metric in assessment.metrics)
     if canary.held is not None:
         way = "resume" if canary.held == Reason.PAUSED_ON_REQUEST else "promote"
@@ -239,6 +242,12 @@ def _speculating(snapshot: Snapshot) -> Found:
 
 def _gateway(snapshot: Snapshot) -> Found:
     kind = ConditionType.GATEWAY_READY
+    if snapshot.spec.gateway.mode is GatewayMode.NONE:
+        message = (
+            "gateway.mode is None: the Service leads to the pods of stable, and nothing here "
+            "counts requests or errors."
+        )
+        return kind, "Unknown", Reason.NO_GATEWAY, message
     sequence = snapshot.route.sequence if snapshot.route else 0
     living = [gateway for gateway in snapshot.gateways if not gateway.terminating]
     good = [g for g in living if g.ready and g.state is not None and g.state.sequence == sequence]

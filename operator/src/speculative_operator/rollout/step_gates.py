@@ -64,7 +64,8 @@ def canary_ready(snapshot: Snapshot, _: Assessment) -> Transition | None:
     needed = canary_replicas(snapshot)
     if snapshot.ready_pods(canary.hash) < needed:
         return None
-    if endpoints_seen(snapshot, canary.hash) < needed:
+    reads_back = snapshot.spec.gateway.mode.reads_back
+    if reads_back and endpoints_seen(snapshot, canary.hash) < needed:
         return None
     message = f"Revision {canary.revision} ({canary.hash}) is ready: {needed} pods."
     return enter(snapshot, canary, 0, Event("CanaryReady", message))
@@ -76,6 +77,9 @@ def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
     step = step_at(snapshot.spec.rollout, canary.step) if canary else None
     if canary is None or step is None or step.weight is None:
         return None
+    if not snapshot.spec.gateway.mode.splits:
+        event = Event("StepSkipped", f"gateway.mode None can't give {step.weight} percent.")
+        return enter(snapshot, canary, canary.step + 1, event)
     if canary.weight == step.weight:
         return _weight_seen(snapshot, canary)
     if snapshot.ready_pods(canary.hash) < canary_replicas(snapshot):
@@ -120,7 +124,7 @@ def _time_over(
     if canary.held is not None:
         return _looks_better(snapshot, canary, assessment)
     event = Event("StepTimeOver", nothing_worse_message(assessment, waited))
-    if canary.weight == 0 or _nothing_points_to_worse(assessment):
+    if _may_pass_unproven(snapshot, canary, assessment):
         return enter(snapshot, canary, canary.step + 1, event)
     why = _inconclusive_message(assessment, waited)
     match snapshot.spec.rollout.on_inconclusive:
@@ -162,6 +166,14 @@ def nothing_worse_message(assessment: Assessment, waited: float) -> str:
     details = "; ".join(metric.message for metric in assessment.metrics)
     said = f"{waited:.0f} s are over and nothing points to worse"
     return f"{said}: {details}" if details else said
+
+
+def _may_pass_unproven(snapshot: Snapshot, canary: CanaryStatus, assessment: Assessment) -> bool:
+    if canary.weight > 0:
+        return _nothing_points_to_worse(assessment)
+    # Without a gateway there may still be figures: of requests to the canary's own Service.
+    worse = any(_points_to_worse(metric) for metric in assessment.acted_on)
+    return snapshot.spec.gateway.mode.splits or not worse
 
 
 def _nothing_points_to_worse(assessment: Assessment) -> bool:

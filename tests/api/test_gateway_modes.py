@@ -1,0 +1,89 @@
+"""What a mode of the gateway can't do is refused, with the field and the remedy."""
+
+from typing import Any
+
+import pytest
+from tests.builders import a_raw_spec
+
+from speculative_api.labels import GROUP, KIND, VERSION
+from speculative_api.v1alpha1 import Gateway, RolloutStep
+from speculative_api.v1alpha1.gateway import WITHOUT_GATEWAY
+from speculative_api.validation import problems
+
+GATEWAY: dict[str, Any] = {
+    "replicas": 2,
+    "timeouts": {"idleSeconds": 60},
+    "auth": {"apiKeysSecret": "chat-keys"},
+    "rateLimit": {"requestsPerMinutePerKey": 600},
+    "sessionAffinityHeader": "x-session-id",
+    "maxRequestBodyBytes": 4096,
+}
+"""A value for every field that needs a gateway."""
+STEPS: dict[str, Any] = {"weight": 5}
+"""A value for every step that needs one."""
+
+
+def said(**spec: Any) -> list[tuple[str, str]]:
+    metadata = {"name": "chat", "namespace": "llm"}
+    body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata}
+    return [
+        (problem.field, problem.message)
+        for problem in problems({**body, "spec": a_raw_spec(**spec)})
+        if problem.severity == "error"
+    ]
+
+
+def without(**gateway: Any) -> dict[str, Any]:
+    return {"gateway": {"mode": "None", **gateway}}
+
+
+def aliases(model: Any) -> set[str]:
+    return {str(field.alias) for field in model.model_fields.values()}
+
+
+def test_every_field_of_the_gateway_is_thought_of() -> None:
+    assert aliases(Gateway) == {*GATEWAY, *WITHOUT_GATEWAY}
+    assert aliases(RolloutStep) == {*STEPS, "pause"}
+
+
+@pytest.mark.parametrize("field", GATEWAY)
+def test_without_a_gateway_its_fields_are_refused(field: str) -> None:
+    assert ("spec.gateway.mode", NO_GATEWAY) in said(**without(**{field: GATEWAY[field]}))
+
+
+NO_GATEWAY = (
+    "mode None has no gateway that could do this: leave out everything but service, or use "
+    "mode Envoy"
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_without_a_gateway_only_pauses_are_steps(step: str) -> None:
+    found = said(**without(), rollout={"steps": [{"pause": {}}, {step: STEPS[step]}]})
+    assert [field for field, _ in found] == ["spec.rollout.steps"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"rollout": {"guard": {"holdbackWeight": 9}}}, "spec.rollout.guard.holdbackWeight"),
+        ({"lanes": {"native": {"replicas": 1}}}, "spec.lanes.native.replicas"),
+    ],
+    ids=["holdback", "native lane"],
+)
+def test_without_a_gateway_nothing_has_a_share(spec: dict[str, Any], field: str) -> None:
+    assert [where for where, _ in said(**without(), **spec)] == [field]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        without(),
+        without(service={"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"]}),
+        {**without(), "rollout": {"steps": [{"pause": {"durationSeconds": 60}}, {"pause": {}}]}},
+        {**without(), "rollout": {"guard": {"durationSeconds": 60}}, "lanes": {}},
+    ],
+    ids=["alone", "service", "pauses", "guard"],
+)
+def test_without_a_gateway_the_rest_is_taken(spec: dict[str, Any]) -> None:
+    assert said(**spec) == []
