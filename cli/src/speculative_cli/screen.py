@@ -9,7 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.v1alpha1 import CanaryStatus, Condition, FailedRevision, RolloutStep
+from speculative_api.v1alpha1 import (
+    CanaryStatus,
+    Condition,
+    FailedRevision,
+    GuardStatus,
+    RolloutStep,
+)
 
 from .requests import position
 from .resource import Resource
@@ -216,6 +222,13 @@ def _step_words(step: RolloutStep) -> str:
     return f"pause of at most {step.pause.duration_seconds} s"
 
 
+def _guard_words(guard: GuardStatus, limit: int, now: datetime) -> str:
+    if guard.returning_since is not None:
+        return f"{guard.hash} takes over again, {age(guard.returning_since, now)} so far"
+    then = f"nothing of {guard.hash} is kept" if guard.keep == "None" else f"then {guard.hash} goes"
+    return f"{age(guard.started_at, now)} of {limit} s, {then}"
+
+
 def _rollout(resource: Resource, now: datetime) -> list[str]:
     status, canary = resource.status, resource.status.canary
     lines: list[str] = []
@@ -234,10 +247,7 @@ def _rollout(resource: Resource, now: datetime) -> list[str]:
         lines += _labelled("rollout", words)
     if status.guard is not None:
         limit = resource.rollout.guard.duration_seconds
-        lines += _labelled(
-            "guard",
-            [f"{age(status.guard.started_at, now)} of {limit} s, then {status.guard.hash} goes"],
-        )
+        lines += _labelled("guard", [_guard_words(status.guard, limit, now)])
     for leaving in status.retiring:
         stage = "out of the route" if leaving.route_removed_at else "waiting for its streams"
         lines += _labelled("removing", [f"{leaving.hash}, {age(leaving.since, now)}: {stage}"])

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     PAUSED_ON_REQUEST = "PausedOnRequest"
     ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
     GUARDING = "Guarding"
+    ANALYSIS_ABSOLUTE_ONLY = "AnalysisAbsoluteOnly"
+    RETURNING = "Returning"
     PROMOTED = "Promoted"
     ROLLED_BACK = "RolledBack"
     SUPERSEDED = "Superseded"
@@ -72,6 +74,10 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.PAUSED_ON_REQUEST: "A person holds the rollout where it is; judging goes on.",
     Reason.ANALYSIS_INCONCLUSIVE: "The step's time is up and there was nothing to judge by.",
     Reason.GUARDING: "The canary was promoted; the old revision is kept while judging goes on.",
+    Reason.ANALYSIS_ABSOLUTE_ONLY: "The canary was promoted and nothing of the old revision is "
+    "kept: judging goes on, by absolute bounds alone.",
+    Reason.RETURNING: "The promoted revision was judged worse; the old one takes over again as its "
+    "pods become ready.",
     Reason.PROMOTED: "The canary became stable; its pods were not restarted.",
     Reason.ROLLED_BACK: "The canary was judged worse and taken out; stable is untouched.",
     Reason.SUPERSEDED: "A newer spec replaced this canary before it was judged.",

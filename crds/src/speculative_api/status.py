@@ -84,6 +84,18 @@ class GuardStatus(Model):
     hash: str = Field(max_length=10, description="Hash of the old revision.")
     started_at: str = Field(description="When the promotion was decided (RFC 3339).")
     weight: int = Field(description="Percent of traffic it keeps as control.")
+    keep: Literal["Full", "One", "None"] = Field(
+        default="Full", description="Pods of it that are kept: rollout.guard.keep at the promotion."
+    )
+    weight_observed_at: str | None = Field(
+        default=None,
+        description="With keep One: when every gateway had turned to the promoted revision, so "
+        "that the other pods could go (RFC 3339).",
+    )
+    returning_since: str | None = Field(
+        default=None,
+        description="Since when it is brought back to full strength to take over again (RFC 3339).",
+    )
 
 
 class RetiringStatus(Model):

@@ -37,6 +37,7 @@ from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache
 from speculative_api.v1alpha1.pod import Pod as Pod
 from speculative_api.v1alpha1.rollout import Guard as Guard
+from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep
 from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusivePolicy
 from speculative_api.v1alpha1.rollout import PauseStep as PauseStep
 from speculative_api.v1alpha1.rollout import Rollout as Rollout

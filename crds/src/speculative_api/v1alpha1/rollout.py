@@ -36,6 +36,14 @@ class RolloutStep(Model):
     pause: PauseStep | None = Field(default=None, description="A wait at the present weight.")
 
 
+class GuardKeep(StrEnum):
+    """How much of the old revision is kept after a promotion."""
+
+    FULL = "Full"
+    ONE = "One"
+    NONE = "None"
+
+
 class Guard(Model):
     """Judging goes on after promotion, with the old revision kept as concurrent control."""
 
@@ -51,6 +59,14 @@ class Guard(Model):
         ge=1,
         le=50,
         description="Percent of traffic the old revision keeps meanwhile. Default 5.",
+    )
+    keep: GuardKeep = Field(
+        default=GuardKeep.FULL,
+        description="Pods of the old revision that are kept meanwhile. Full: all of them, so that "
+        "a return takes seconds. One: one pod, whose share of the traffic is at most 100 divided "
+        "by replicas; a return first waits for the others to start. None: it goes at once, only "
+        "absolute bounds are judged, and a return starts it anew. Fixed at the promotion. Default "
+        "Full.",
     )
 
 

@@ -19,6 +19,7 @@ from speculative_operator.analysis.sequential import (
     numbers,
 )
 from speculative_operator.analysis.windows import (
+    ALONE,
     CANDIDATE,
     CONTROL,
     Block,
@@ -216,14 +217,18 @@ def observe(evidence: LatencyEvidence, sample: Sample) -> LatencyEvidence:
         present={pod.uid for pod in sample.pods if not pod.terminating},
         closable=lambda found: sample.at - found.began_at >= BLOCK_SECONDS,
         silent_seconds=sample.silent_seconds,
+        arms=sample.arms,
     )
     after = replace(evidence, window=window)
-    return after if block is None else _with_block(after, block, at=sample.at)
+    return after if block is None else _with_block(after, block, at=sample.at, arms=sample.arms)
 
 
-def _with_block(evidence: LatencyEvidence, block: Block, *, at: float) -> LatencyEvidence:
+def _with_block(
+    evidence: LatencyEvidence, block: Block, *, at: float, arms: frozenset[str]
+) -> LatencyEvidence:
     contrast = Contrast(block.candidate[2], block.candidate[1], block.control[2], block.control[1])
-    if contrast.is_empty:
+    alone = contrast.control_exposure <= 0
+    if contrast.candidate_exposure <= 0 or (alone and arms != ALONE):
         return evidence
     load = _load(evidence.window, block, seconds=at - block.began_at)
     known = evidence.total
@@ -237,6 +242,8 @@ def _with_block(evidence: LatencyEvidence, block: Block, *, at: float) -> Latenc
             for_worse=test.is_absolute or load[0] <= LIKE_LOAD * load[1],
             for_not_worse=LIKE_LOAD * load[0] >= load[1],
         )
+        if test.is_absolute or not alone
+        else test
         for test in evidence.tests
     )
     return replace(
@@ -271,8 +278,11 @@ def _histograms(name: str, sample: Sample) -> Iterator[tuple[str, WorkerPod, Lat
 def _with_bucket(evidence: LatencyEvidence, sample: Sample) -> LatencyEvidence:
     """The lowest bucket at or above the threshold that every engine of both arms has."""
     found = list(_histograms(evidence.name, sample))
+    if sample.arms == ALONE and not any(test.is_absolute for test in evidence.tests):
+        why = "only maxExceedPercent could be judged without the old revision"
+        return replace(evidence, missing=why)
     for arm, words in ((CANDIDATE, "the candidate"), (CONTROL, "stable")):
-        if arm not in {one for one, _, _ in found}:
+        if arm in sample.arms and arm not in {one for one, _, _ in found}:
             return replace(evidence, missing=f"no digest of {words} has this histogram")
     sources = sorted({histogram.source for _, _, histogram in found})
     if len(sources) > 1:

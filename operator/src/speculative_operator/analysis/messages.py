@@ -78,6 +78,10 @@ def errors(
         f"{total.control_hits:,.0f} of {total.control_exposure:,.0f} "
         f"({percent(total.control_hits, total.control_exposure)}) on stable, limit "
         f"{100 * evidence.limit:.0f} % or twice stable's"
+        if total.control_exposure
+        else f"errors {total.candidate_hits:,.0f} of {total.candidate_exposure:,.0f} requests "
+        f"({percent(total.candidate_hits, total.candidate_exposure)}), limit "
+        f"{100 * evidence.limit:.0f} % (there is no old revision to compare with)"
     )
     return _verdict(
         MetricName.ERROR_RATE,
@@ -189,10 +193,11 @@ def _verdict(
 def _errors_outside(evidence: ErrorEvidence) -> bool:
     """Whether the plain error share is beyond the limit; one or two failures say nothing."""
     total = evidence.total
-    if total.candidate_hits < FAILURES_THAT_SAY_SOMETHING or total.is_empty:
+    if total.candidate_hits < FAILURES_THAT_SAY_SOMETHING or total.candidate_exposure <= 0:
         return False
     ours = total.candidate_hits / total.candidate_exposure
-    return ours > max(evidence.limit, 2 * total.control_hits / total.control_exposure)
+    theirs = total.control_hits / total.control_exposure if total.control_exposure else 0.0
+    return ours > max(evidence.limit, 2 * theirs)
 
 
 def _blocks(count: int) -> str:

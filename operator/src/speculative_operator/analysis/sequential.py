@@ -284,9 +284,12 @@ class ErrorEvidence:
     fewer: tuple[float, ...] = (0.0,) * len(FEWER)
     """Log gains of 'not worse'."""
 
-    def add(self, block: Contrast) -> "ErrorEvidence":
-        """Takes one more block; an empty one changes nothing. Hits must not exceed exposure."""
-        if block.is_empty:
+    def add(self, block: Contrast, *, alone: bool = False) -> "ErrorEvidence":
+        """Takes one more block; an empty one changes nothing. Hits must not exceed exposure.
+
+        `alone`: there is no control, and `limit` is the whole bound.
+        """
+        if block.candidate_exposure <= 0 or (block.is_empty and not alone):
             return self
         due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
         starts = (*self.starts, (0.0,) * (len(BETS) + len(ODDS))) if due else self.starts
@@ -306,14 +309,16 @@ class ErrorEvidence:
         )
 
     def _gains(self, block: Contrast) -> list[float]:
-        share = block.share(STABLE_FACTOR)
-        expected = share * block.pooled
-        relative = _bets(block.candidate_hits - expected, expected)
-        relative += _ratios(block.candidate_hits, block.control_hits, share, ODDS)
         allowed = self.limit * block.candidate_exposure
         passed = block.candidate_exposure - block.candidate_hits
         absolute = _bets(block.candidate_hits - allowed, allowed)
         absolute += _ratios(block.candidate_hits, passed, self.limit, ODDS)
+        if block.control_exposure <= 0:
+            return _capped(absolute)
+        share = block.share(STABLE_FACTOR)
+        expected = share * block.pooled
+        relative = _bets(block.candidate_hits - expected, expected)
+        relative += _ratios(block.candidate_hits, block.control_hits, share, ODDS)
         return _capped([min(pair) for pair in zip(relative, absolute, strict=True)])
 
     @property

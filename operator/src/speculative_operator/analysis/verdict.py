@@ -14,6 +14,7 @@ from speculative_operator.analysis import latency, messages
 from speculative_operator.analysis.latency import LatencyEvidence
 from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
 from speculative_operator.analysis.windows import (
+    ALONE,
     CANDIDATE,
     CONTROL,
     Block,
@@ -62,6 +63,8 @@ class Evidence:
     latencies: tuple[LatencyEvidence, ...] = ()
     dry_run: tuple[str, ...] = ()
     """Metrics that are judged and shown, and never acted on."""
+    alone: bool = False
+    """There is no control: only absolute bounds are judged."""
     failed: tuple[str, ...] = ()
     """Metrics that reached `needed_worse`; they stay failed and take no more data."""
 
@@ -82,6 +85,7 @@ class Evidence:
             "methods": self.methods,
             "latencies": [found.to_json() for found in self.latencies],
             "dryRun": self.dry_run,
+            "alone": self.alone,
             "failed": self.failed,
         }
 
@@ -104,6 +108,7 @@ class Evidence:
             methods=(data["methods"][0], data["methods"][1]),
             latencies=tuple(LatencyEvidence.from_json(x) for x in data.get("latencies", [])),
             dry_run=tuple(data.get("dryRun", [])),
+            alone=data.get("alone", False),
             failed=tuple(data["failed"]),
         )
 
@@ -171,7 +176,8 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
 
     The same look twice changes nothing. A metric that failed takes no more data.
     """
-    after = _errors(_acceptance(evidence, sample), sample)
+    after = replace(evidence, alone=sample.arms == ALONE)
+    after = _errors(_acceptance(after, sample), sample)
     latencies = tuple(
         found if found.name in evidence.failed else latency.observe(found, sample)
         for found in evidence.latencies
@@ -191,7 +197,7 @@ def _acceptance(evidence: Evidence, sample: Sample) -> Evidence:
 
     window, block = _look(evidence.workers, readings, sample, present, drafts)
     after = replace(evidence, workers=window)
-    if block is None or MetricName.ACCEPTANCE_LENGTH in evidence.failed:
+    if block is None or after.alone or MetricName.ACCEPTANCE_LENGTH in evidence.failed:
         return after
     _, generated, accepted, _ = block.candidate
     _, control_generated, control_accepted, _ = block.control
@@ -212,7 +218,9 @@ def _errors(evidence: Evidence, sample: Sample) -> Evidence:
     candidate, ours = _failures(block.candidate, ours)
     control, theirs = _failures(block.control, theirs)
     contrast = Contrast(candidate, block.candidate[0], control, block.control[0])
-    return replace(after, carried=(ours, theirs), errors=evidence.errors.add(contrast))
+    return replace(
+        after, carried=(ours, theirs), errors=evidence.errors.add(contrast, alone=evidence.alone)
+    )
 
 
 def _look(
@@ -230,6 +238,7 @@ def _look(
         present=present,
         closable=closable,
         silent_seconds=sample.silent_seconds,
+        arms=sample.arms,
     )
 
 
@@ -318,6 +327,8 @@ def _failed_in_a_row(evidence: Evidence) -> int:
 
 
 def _why_no_acceptance(evidence: Evidence) -> str:
+    if evidence.alone:
+        return "nothing of the old revision is kept to compare with"
     candidate, control = evidence.methods
     requests, _, _, drafted = evidence.workers.candidate
     if candidate == "None":

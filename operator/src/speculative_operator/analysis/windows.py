@@ -27,6 +27,8 @@ MARK_SECONDS: Final = 0.5
 
 CANDIDATE: Final = "candidate"
 CONTROL: Final = "control"
+BOTH: Final = frozenset({CANDIDATE, CONTROL})
+ALONE: Final = frozenset({CANDIDATE})
 
 Counters = tuple[int, ...]
 
@@ -47,6 +49,11 @@ class Sample:
     gateways: tuple[GatewayPod, ...]
     period_seconds: float = 5.0
     """Time between two looks (`analysis.periodSeconds`)."""
+
+    @property
+    def arms(self) -> frozenset[str]:
+        """The arms that there are: without a control only absolute bounds can be judged."""
+        return BOTH if self.control else ALONE
 
     @property
     def silent_seconds(self) -> float:
@@ -225,12 +232,14 @@ def advance(
     present: Set[str],
     closable: Callable[[Block], bool] = lambda block: True,
     silent_seconds: float = SILENT_SECONDS,
+    arms: frozenset[str] = BOTH,
 ) -> tuple[Window, Block | None]:
     """Takes one look; returns the window after it and the block that it closed, if it did.
 
     `present` are the uids of the pods that exist: one that is gone is forgotten,
     one that exists and is silent holds the block open. `closable` may ask for
-    more exposure than `BLOCK_REQUESTS`; it must not look at outcomes.
+    more exposure than `BLOCK_REQUESTS`; it must not look at outcomes. `arms` are
+    those that a block needs.
     """
     kept = _still_here(window, at=at, uids=present, silent_seconds=silent_seconds)
     silenced = len(kept) < sum(key.split("/")[0] in present for key in window.seen)
@@ -255,7 +264,7 @@ def advance(
     moved = replace(
         window, block=block, seen=seen, candidate=totals[CANDIDATE], control=totals[CONTROL]
     )
-    return _next_block(moved, at=at, weight=weight, silenced=silenced, closable=closable)
+    return _next_block(moved, at=at, weight=weight, silenced=silenced, closable=closable, arms=arms)
 
 
 def _still_here(
@@ -270,22 +279,29 @@ def _still_here(
 
 
 def _next_block(
-    window: Window, *, at: float, weight: int, silenced: bool, closable: Callable[[Block], bool]
+    window: Window,
+    *,
+    at: float,
+    weight: int,
+    silenced: bool,
+    closable: Callable[[Block], bool],
+    arms: frozenset[str],
 ) -> tuple[Window, Block | None]:
     block = window.block
     nothing = (0,) * window.width
     fresh_block = Block(at, weight, nothing, nothing)
     if block is None:
-        ready = _both_arms(window, at)
+        ready = _has_arms(window, at, arms)
         return (replace(window, block=fresh_block) if ready else window), None
-    if silenced or block.weight != weight or not _both_arms(window, block.began_at):
+    if silenced or block.weight != weight or not _has_arms(window, block.began_at, arms):
         used = any(block.candidate) or any(block.control)
-        ready = _both_arms(window, at)
+        ready = _has_arms(window, at, arms)
         dropped = window.dropped + used
         return replace(window, block=fresh_block if ready else None, dropped=dropped), None
     enough = (
         at - block.began_at >= BLOCK_SECONDS
-        and min(block.candidate[0], block.control[0]) >= BLOCK_REQUESTS
+        and block.candidate[0] >= BLOCK_REQUESTS
+        and (CONTROL not in arms or block.control[0] >= BLOCK_REQUESTS)
     )
     afresh = all(
         at - pod.moved_at <= FRESH_SECONDS
@@ -301,10 +317,9 @@ def _entry(reading: Reading, *, at: float, since: float) -> Seen:
     return Seen(reading.arm, reading.mark, reading.sampled_at, at, since, reading.counters)
 
 
-def _both_arms(window: Window, by: float) -> bool:
-    """Whether each arm has a pod whose baseline was taken at or before `by`."""
-    arms = {pod.arm for pod in window.seen.values() if pod.since <= by}
-    return arms == {CANDIDATE, CONTROL}
+def _has_arms(window: Window, by: float, arms: frozenset[str]) -> bool:
+    """Whether each of the arms has a pod whose baseline was taken at or before `by`."""
+    return arms == {pod.arm for pod in window.seen.values() if pod.since <= by}
 
 
 def _plus(left: Counters, right: Counters) -> Counters:

@@ -198,6 +198,9 @@ def _history(snapshot: Snapshot, decision: Decision, lane: NativeLane) -> list[R
     """
     live = {scale.hash for scale in _scales(decision, lane)}
     failed = {entry.hash for entry in decision.status.failed_revisions}
+    if decision.status.guard is not None:
+        # What is returned to needs its words, also where none of its pods is kept.
+        failed.add(decision.status.guard.hash)
     old = [record for hash_, record in snapshot.revisions.items() if hash_ not in live]
     mine = [record for record in old if not is_native(record.hash, record.words)]
     newest = sorted(mine, key=lambda record: (-record.number, record.hash))

@@ -4,12 +4,12 @@ from speculative_api.conditions import Reason
 from speculative_api.labels import ABORT, PROMOTE
 from speculative_api.v1alpha1 import (
     CanaryStatus,
-    GuardStatus,
     StableStatus,
 )
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.asking import asked_for, present
 from speculative_operator.rollout.cap import parked
+from speculative_operator.rollout.returning import new_guard
 from speculative_operator.rollout.steps import (
     canary_replicas,
     is_finishing,
@@ -161,13 +161,8 @@ def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | 
     kept = None
     retiring = status.retiring
     if guard.duration_seconds > 0:
-        kept = GuardStatus(
-            revision=old.revision,
-            hash=old.hash,
-            started_at=now,
-            weight=guard.holdback_weight if snapshot.spec.gateway.mode.splits else 0,
-        )
-    else:
+        kept = new_guard(snapshot, old)
+    if kept is None or kept.keep == "None":
         retiring = retire(snapshot, old.hash)
     return transition(
         snapshot,

@@ -15,6 +15,7 @@ from speculative_operator.rollout import (
     mode_gates,
     pausing,
     removal_gates,
+    returning,
     stable_gates,
     steering,
     step_gates,
@@ -42,7 +43,9 @@ GATES: Final[tuple[Gate, ...]] = (
     canary_gates.canary_late,
     guard_gates.guard_reverted,
     guard_gates.promoted_worse,
+    returning.return_finished,
     guard_gates.guard_over,
+    returning.holdback_seen,
     pausing.pause_changed,
     mode_gates.weights_lost,
     step_gates.steps_changed,
@@ -106,6 +109,8 @@ def _next_look(snapshot: Snapshot) -> float:
     if status.retiring or _weight_is_awaited(snapshot) or _gateway_lags(snapshot):
         return BUSY_SECONDS
     if status.stable.available_at is None or (status.canary is not None and status.canary.step < 0):
+        return STARTING_SECONDS
+    if returning.is_returning(snapshot):
         return STARTING_SECONDS
     if trial_of(status) is not None:
         return float(snapshot.spec.rollout.analysis.period_seconds)

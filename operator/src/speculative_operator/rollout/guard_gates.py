@@ -1,10 +1,13 @@
 """Gates of the guard: after promotion the old revision is kept while judging goes on."""
 
+from typing import Any
+
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import StableStatus
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.canary_gates import RESTARTS_LIMIT
 from speculative_operator.rollout.pausing import is_paused
+from speculative_operator.rollout.returning import is_kept, is_returning
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import (
     Transition,
@@ -20,7 +23,9 @@ from speculative_operator.snapshot import Snapshot
 def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
     """The promoted revision shows itself worse, or its pods crash: the old one returns."""
     guard, stable = snapshot.status.guard, snapshot.status.stable
-    if guard is None or stable is None or snapshot.ready_pods(guard.hash) == 0:
+    if guard is None or stable is None or is_returning(snapshot):
+        return None
+    if guard.keep == "Full" and snapshot.ready_pods(guard.hash) == 0:
         return None
     metric = assessment.failed
     pods = snapshot.pods_of(stable.hash)
@@ -41,7 +46,7 @@ def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | N
 def guard_reverted(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """The spec went back to the old words while they are still kept: return at once."""
     guard = snapshot.status.guard
-    if guard is None or wanted(snapshot) != guard.hash:
+    if guard is None or is_returning(snapshot) or wanted(snapshot) != guard.hash:
         return None
     message = "the spec went back to the revision before"
     return _returned(snapshot, reason=Reason.SUPERSEDED, message=message, failed=False)
@@ -52,7 +57,6 @@ def _returned(snapshot: Snapshot, *, reason: str, message: str, failed: bool) ->
     if guard is None or bad is None:
         return None
     now = stamp(snapshot.now)
-    stable = StableStatus(revision=guard.revision, hash=guard.hash, available_at=now)
     text = (
         f"Revision {bad.revision} ({bad.hash}) was taken back for revision {guard.revision} "
         f"({guard.hash}): {message}"
@@ -62,12 +66,21 @@ def _returned(snapshot: Snapshot, *, reason: str, message: str, failed: bool) ->
         if failed
         else snapshot.status.failed_revisions
     )
+    if guard.keep == "Full" or snapshot.ready_pods(guard.hash) >= max(1, snapshot.spec.replicas):
+        changes: dict[str, Any] = {
+            "stable": StableStatus(revision=guard.revision, hash=guard.hash, available_at=now),
+            "guard": None,
+        }
+        leaving = retire(snapshot, bad.hash)
+    else:
+        changes = {"guard": guard.model_copy(update={"returning_since": now})}
+        leaving = snapshot.status.retiring
     return transition(
         snapshot,
         Event(Reason.ROLLED_BACK, f"{reason}: {text}", "Warning" if failed else "Normal"),
-        stable=stable,
-        guard=None,
-        retiring=retire(snapshot, bad.hash),
+        **changes,
+        # It may still be on its way out itself: whatever pods it has are needed again.
+        retiring=[entry for entry in leaving if entry.hash != guard.hash],
         failed_revisions=memory,
         verdict=verdict(
             snapshot,
@@ -82,7 +95,7 @@ def _returned(snapshot: Snapshot, *, reason: str, message: str, failed: bool) ->
 def guard_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
     """The guard's time is up, or the spec moved on: the old revision goes."""
     guard, stable = snapshot.status.guard, snapshot.status.stable
-    if guard is None or stable is None:
+    if guard is None or stable is None or is_returning(snapshot):
         return None
     waited = seconds_since(guard.started_at, snapshot.now)
     moved_on = wanted(snapshot) != stable.hash
@@ -96,7 +109,7 @@ def guard_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
         snapshot,
         Event("GuardOver", text.rstrip()),
         guard=None,
-        retiring=retire(snapshot, guard.hash),
+        retiring=retire(snapshot, guard.hash) if is_kept(snapshot) else snapshot.status.retiring,
         verdict=verdict(
             snapshot,
             stable.hash,

@@ -5,6 +5,7 @@ Re-derived in every pass, so that a crash between any two writes heals.
 
 from speculative_operator.decision import Scale, Share
 from speculative_operator.rollout.gateways import active_requests
+from speculative_operator.rollout.returning import guard_pods, guard_weight, is_kept
 from speculative_operator.rollout.steps import canary_replicas
 from speculative_operator.rollout.transition import has_failed, wanted
 from speculative_operator.snapshot import Snapshot
@@ -19,15 +20,23 @@ def shares(snapshot: Snapshot) -> tuple[Share, ...]:
     status = snapshot.status
     if status.stable is None:
         return ()
-    tried = status.canary or status.guard
-    weight = tried.weight if tried and snapshot.ready_pods(tried.hash) > 0 else 0
-    if not snapshot.spec.gateway.mode.splits:
-        weight = 0
+    weight = _tried_weight(snapshot)
     listed = [Share(status.stable.hash, 100 - weight)]
-    if tried is not None:
-        listed.append(Share(tried.hash, weight))
+    if status.canary is not None:
+        listed.append(Share(status.canary.hash, weight))
+    elif status.guard is not None and is_kept(snapshot):
+        listed.append(Share(status.guard.hash, weight))
     leaving = [entry for entry in status.retiring if entry.route_removed_at is None]
     return (*listed, *(Share(entry.hash, 0) for entry in leaving))
+
+
+def _tried_weight(snapshot: Snapshot) -> int:
+    if not snapshot.spec.gateway.mode.splits:
+        return 0
+    canary = snapshot.status.canary
+    if canary is None:
+        return guard_weight(snapshot)
+    return canary.weight if snapshot.ready_pods(canary.hash) > 0 else 0
 
 
 def scales(snapshot: Snapshot) -> tuple[Scale, ...]:
@@ -40,8 +49,8 @@ def scales(snapshot: Snapshot) -> tuple[Scale, ...]:
     found = [Scale(status.stable.hash, "stable", 0 if failed_first else total)]
     if status.canary is not None:
         found.append(Scale(status.canary.hash, "canary", canary_replicas(snapshot)))
-    if status.guard is not None:
-        found.append(Scale(status.guard.hash, "previous", total))
+    if status.guard is not None and is_kept(snapshot):
+        found.append(Scale(status.guard.hash, "previous", guard_pods(snapshot)))
     found += [_leaving(snapshot, entry.hash) for entry in status.retiring]
     named = {scale.hash for scale in found}
     revision = wanted(snapshot)

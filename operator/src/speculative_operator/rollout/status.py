@@ -9,16 +9,20 @@ from speculative_api.v1alpha1 import (
     CanaryStatus,
     Condition,
     GatewayMode,
+    GuardStatus,
     Method,
     SpeculativeDeploymentStatus,
+    StableStatus,
 )
 from speculative_operator.decision import Assessment
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.pausing import is_paused
+from speculative_operator.rollout.returning import guard_weight
 from speculative_operator.rollout.steps import canary_replicas, step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
+from speculative_operator.rollout.trial import trial_of
 from speculative_operator.snapshot import Snapshot, WorkerPod
 
 State = Literal["True", "False", "Unknown"]
@@ -160,14 +164,7 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
         reason, message = _canary(snapshot, assessment)
         return kind, "Unknown" if canary.held else "True", reason, message
     if guard is not None:
-        paused = is_paused(snapshot)
-        left = f"for {snapshot.spec.rollout.guard.duration_seconds} s"
-        message = (
-            f"Revision {stable.revision} ({stable.hash}) is stable; revision {guard.revision} "
-            f"({guard.hash}) is kept with {guard.weight} percent "
-            f"{'until `kubectl speculative resume`' if paused else left}."
-        )
-        return kind, "True", Reason.PAUSED_ON_REQUEST if paused else Reason.GUARDING, message
+        return kind, "True", *_guard(snapshot, stable, guard)
     failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
     if failed is not None:
         if stable.hash == failed.hash:
@@ -192,6 +189,33 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
         return kind, "True", Reason.REVISION_STARTING, message
     message = f"Revision {stable.revision} ({stable.hash}) is what the spec asks for."
     return kind, "True", Reason.COMPLETE, message
+
+
+def _guard(snapshot: Snapshot, stable: StableStatus, guard: GuardStatus) -> tuple[Reason, str]:
+    new = f"revision {stable.revision} ({stable.hash})"
+    old = f"revision {guard.revision} ({guard.hash})"
+    weight = guard_weight(snapshot)
+    if guard.returning_since is not None:
+        ready, asked = snapshot.ready_pods(guard.hash), snapshot.spec.replicas
+        why = snapshot.waiting_reason(guard.hash)
+        message = (
+            f"R{old[1:]} takes over again from {new}: {ready} of {asked} pods ready, "
+            f"{weight} percent. {why}"
+        )
+        return Reason.RETURNING, message.rstrip()
+    paused, trial = is_paused(snapshot), trial_of(snapshot.status)
+    left = f"for {snapshot.spec.rollout.guard.duration_seconds} s"
+    left = "until `kubectl speculative resume`" if paused else left
+    if trial is not None and not trial.control:
+        reason = Reason.ANALYSIS_ABSOLUTE_ONLY
+        kept = "is not kept" if guard.keep == "None" else "gets no traffic as one pod of so many"
+        message = f"{old} {kept} (guard.keep {guard.keep}): only absolute bounds are judged {left}."
+    else:
+        reason = Reason.GUARDING
+        one = guard.keep == "One"
+        kept, weight = (f"one pod of {old}", weight) if one else (old, guard.weight)
+        message = f"{kept} is kept with {weight} percent {left}."
+    return Reason.PAUSED_ON_REQUEST if paused else reason, f"R{new[1:]} is stable; {message}"
 
 
 def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:

@@ -7,7 +7,10 @@ from speculative_api.v1alpha1 import Rollout, SpeculativeDeploymentStatus
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Candidate against control; `identity` changes whenever evidence must begin anew."""
+    """Candidate against control; `identity` changes whenever evidence must begin anew.
+
+    An empty `control` is nobody: only absolute bounds can be judged.
+    """
 
     candidate: str
     control: str
@@ -28,7 +31,10 @@ def trial_of(status: SpeculativeDeploymentStatus) -> Trial | None:
     if status.stable is None:
         return None
     if status.guard is not None:
-        candidate, control = status.stable.hash, status.guard.hash
+        if status.guard.returning_since is not None:
+            return None
+        alone = status.guard.keep != "Full" and status.guard.weight == 0
+        candidate, control = status.stable.hash, "" if alone else status.guard.hash
         return Trial(candidate, control, f"{candidate}/guard/{status.guard.started_at}")
     if status.canary is not None and status.canary.step >= 0:
         candidate, control = status.canary.hash, status.stable.hash
