@@ -14,6 +14,7 @@ from tests.builders import (
 )
 
 from speculative_api.gateway import Backend, Route
+from speculative_api.v1alpha1 import FailedRevision
 from speculative_operator.decision import Decision
 from speculative_operator.desired.native import native_lane
 from speculative_operator.desired.revision import native_words
@@ -55,12 +56,23 @@ def test_off_without_replicas() -> None:
     assert (lane.wanted, lane.serving, lane.leaving) == (None, None, ())
 
 
-def test_waits_until_stable_was_available_once() -> None:
-    spec, stable = a_spec(lanes=LANE), some_words()
-    assert lane_of(a_snapshot(spec, status=a_status(stable=stable, available=False))).wanted is None
-    wanted = lane_of(a_snapshot(spec, status=a_status(stable=stable))).wanted
+@pytest.mark.parametrize("available", [True, False], ids=["available", "starting"])
+def test_starts_beside_stable(available: bool) -> None:
+    status = a_status(stable=some_words(), available=available)
+    wanted = lane_of(a_snapshot(a_spec(lanes=LANE), status=status)).wanted
     assert wanted is not None
     assert (wanted.hash, wanted.track, wanted.replicas) == (NEW.hash, "native", 1)
+
+
+def test_ends_with_a_first_revision_that_never_works() -> None:
+    stable = some_words()
+    failure = FailedRevision(hash=stable.hash, reason="Weights", message="missing", at="…")
+    status = a_status(stable=stable, available=False)
+    hopeless = status.model_copy(update={"failed_revisions": [failure]})
+    assert lane_of(a_snapshot(a_spec(lanes=LANE), status=hopeless)).wanted is None
+    # Stable that served once and was worse in a later trial keeps its lane.
+    served = a_status(stable=stable).model_copy(update={"failed_revisions": [failure]})
+    assert lane_of(a_snapshot(a_spec(lanes=LANE), status=served)).wanted is not None
 
 
 def test_follows_stable_and_not_the_spec_during_a_rollout() -> None:

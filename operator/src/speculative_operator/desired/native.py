@@ -69,14 +69,17 @@ def native_lane(snapshot: Snapshot, decision: Decision) -> NativeLane:
 
 
 def _replicas(snapshot: Snapshot, decision: Decision) -> int:
-    """Pods of the lane; none before stable was available once.
+    """Pods of the lane; none once the first revision was found to be hopeless.
 
     Nobody judges native pods, so a target that can never load would crash in
-    this lane for ever.
+    this lane for ever. Until that is known the lane starts beside stable.
     """
-    stable = decision.status.stable
-    available = stable is not None and stable.available_at is not None
-    return snapshot.spec.lanes.native.replicas if available else 0
+    status = decision.status
+    if status.stable is None:
+        return 0
+    failed = any(entry.hash == status.stable.hash for entry in status.failed_revisions)
+    hopeless = failed and status.stable.available_at is None
+    return 0 if hopeless else snapshot.spec.lanes.native.replicas
 
 
 def _routed(snapshot: Snapshot) -> str | None:
