@@ -1,5 +1,6 @@
 """The set of objects: order, stored templates, history, what is never pruned, limits."""
 
+import json
 from typing import Any
 
 import pytest
@@ -113,16 +114,20 @@ def test_only_the_agent_sees_the_keys_and_only_where_there_are_some() -> None:
     assert mount["readOnly"]
 
 
-def test_the_gateway_outlasts_the_longer_drain_of_stable_and_spec() -> None:
+def test_the_gateway_drains_for_the_longer_of_stable_and_spec_and_does_not_roll_for_it() -> None:
     stable = some_words(engine={"drainSeconds": 600})
     world = a_snapshot(status=a_status(stable=stable), revisions=[a_record(stable)])
-    decision = stable_only(world, stable)
-    (body,) = [
-        body
-        for body in desired_objects(world, decision, Settings())
-        if body["kind"] == "Deployment" and body["metadata"]["name"] == "chat-gateway"
-    ]
-    assert body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 620
+    objects = [desired_objects(world, stable_only(world, stable), Settings())]
+    shorter = some_words(engine={"drainSeconds": 60})
+    world = a_snapshot(status=a_status(stable=shorter), revisions=[a_record(shorter)])
+    objects.append(desired_objects(world, stable_only(world, shorter), Settings()))
+    found = [{(b["kind"], b["metadata"]["name"]): b for b in bodies} for bodies in objects]
+    drains = [json.loads(b["ConfigMap", "chat-route"]["data"]["route.json"]) for b in found]
+    # The spec's own drain, which no pod has yet, is the default 120.
+    assert [route["drainSeconds"] for route in drains] == [600, 120]
+    first, second = (b["Deployment", "chat-gateway"]["spec"]["template"] for b in found)
+    assert first == second
+    assert first["spec"]["terminationGracePeriodSeconds"] >= 7200
 
 
 def test_a_revision_whose_record_is_lost_is_not_rendered_but_not_pruned_either() -> None:

@@ -255,7 +255,7 @@ async def test_a_stopping_gateway_lets_its_streams_end(fresh: Gateway, stable: B
 
 async def test_a_drain_ends_with_the_grace(fresh: Gateway, stable: Backend) -> None:
     fresh.endpoints(**{STABLE: [stable]})
-    await fresh.route(backend(STABLE, 100))
+    await fresh.route(backend(STABLE, 100), drain_seconds=7200)
     stable.hold()
     async with fresh.post(stream=True) as answer:
         await answer.content.readline()

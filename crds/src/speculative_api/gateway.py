@@ -101,6 +101,8 @@ class Route(_Lenient):
     affinity: Affinity | None = None
     max_request_body_bytes: int | None = Field(default=None, ge=1)
     """Longer bodies are answered 413; None: no limit."""
+    drain_seconds: Count | None = None
+    """How long a stopping gateway lets streams run; None (an older operator's): its environment."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:

@@ -58,7 +58,7 @@ class Agent:
         self._settings = settings
         self._admin = admin
         self._applier = Applier(admin, settings.xds)
-        self._applied_file = settings.directory / "applied.json"
+        self._applied_file = settings.directory / storage.APPLIED_FILE
         self._last = self._adopted()
         self._observation: Observation | None = None
         self._wake = asyncio.Event()

@@ -37,7 +37,8 @@ class Settings:
     concurrency: int = 2
     """Envoy's worker threads."""
     drain_seconds: int = 120
-    """The pod's grace period. Envoy is told to stop 10 seconds before it ends."""
+    """The pod's grace period. Envoy is told to stop 10 seconds before it ends, or as soon as the
+    drain time of the route is over."""
     drain_minimum_seconds: float = 5.0
     """Serve at least this long after SIGTERM, so that kube-proxy and load
     balancers stop sending before the listener goes away."""

@@ -9,6 +9,10 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+APPLIED_FILE: Final = "applied.json"
+"""The route in use, as the agent left it: read by its next life and by the supervisor."""
 
 
 def read(folder: Path) -> dict[str, str]:

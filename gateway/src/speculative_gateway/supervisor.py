@@ -124,7 +124,7 @@ class Supervisor:
     def _drain(self) -> int:
         """Lets open requests end, then stops Envoy. SIGTERM alone would cut them all."""
         began = time.monotonic()
-        deadline = began + max(1, self._settings.drain_seconds - STOP_MARGIN_SECONDS)
+        deadline = began + self.drain_limit()
         self._admin("POST", "/healthcheck/fail")
         self._admin("POST", "/drain_listeners?graceful&skip_exit")
         _log.info("draining for at most %.0fs", deadline - began)
@@ -136,6 +136,21 @@ class Supervisor:
         else:
             _log.warning("drain ended with open requests or without envoy")
         return self._stop()
+
+    def drain_limit(self) -> float:
+        """Seconds that open requests get: what the route in use says, within the grace period.
+
+        It is part of the route, so that another value replaces no gateway pod.
+        """
+        within_grace = float(max(1, self._settings.drain_seconds - STOP_MARGIN_SECONDS))
+        try:
+            applied = json.loads((self._settings.directory / storage.APPLIED_FILE).read_text())
+            wanted = applied["drainSeconds"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return within_grace
+        if not isinstance(wanted, int):
+            return within_grace
+        return min(within_grace, wanted + self._settings.drain_minimum_seconds)
 
     def _active(self) -> int | None:
         text = self._admin("GET", "/stats?filter=^http.gw.downstream_rq_active$")

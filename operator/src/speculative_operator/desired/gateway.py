@@ -10,8 +10,6 @@ from speculative_api import labels
 from speculative_api.v1alpha1 import Auth
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
-from speculative_operator.desired.native import words_of_stable
-from speculative_operator.desired.revision import parse
 from speculative_operator.desired.services import users_service
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
@@ -21,8 +19,12 @@ DIRECTORY: Final = "/run/gateway"
 KEYS_DIRECTORY: Final = "/etc/gateway/keys"
 """The Secret with the API keys; in the agent's container only."""
 USER: Final = 65532
-GRACE_MARGIN_SECONDS: Final = 20
-"""On top of the drain: 10 s in which Envoy itself ends, 10 s for traffic to follow."""
+GRACE_SECONDS: Final = 7220
+"""The longest `engine.drainSeconds`, 10 s in which Envoy itself ends, 10 s for traffic to follow.
+
+The drain that is wanted comes with the route: were it the grace period itself, a new value
+would replace the gateway's pods.
+"""
 _RESTRICTED: Final[dict[str, Any]] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -43,20 +45,11 @@ def gateway_objects(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
         _role_binding(snapshot, settings, shared),
         users_service(snapshot, decision, metadata=metadata),
-        _deployment(snapshot, settings, shared, drain_seconds(snapshot, decision)),
+        _deployment(snapshot, settings, shared),
     )
     if snapshot.spec.gateway.replicas < 2:
         return found
     return (*found, _disruption_budget(snapshot, shared))
-
-
-def drain_seconds(snapshot: Snapshot, decision: Decision) -> int:
-    """How long a stopping gateway lets streams run: the longer of stable's and the spec's drain."""
-    stable = words_of_stable(snapshot, decision)
-    drains = [snapshot.spec.engine.drain_seconds]
-    if stable is not None:
-        drains.append(parse(stable.canonical).engine.drain_seconds)
-    return max(drains)
 
 
 def _role_binding(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
@@ -91,9 +84,7 @@ def _disruption_budget(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, 
     }
 
 
-def _deployment(
-    snapshot: Snapshot, settings: Settings, shared: dict[str, Any], drain: int
-) -> dict[str, Any]:
+def _deployment(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
     selector = names.selector(shared["labels"])
     return {
         "apiVersion": "apps/v1",
@@ -110,25 +101,22 @@ def _deployment(
             "template": {
                 "metadata": {"labels": shared["labels"]},
                 "spec": _with_keys(
-                    _pod_spec(snapshot.name, settings, selector, drain), snapshot.spec.gateway.auth
+                    _pod_spec(snapshot.name, settings, selector), snapshot.spec.gateway.auth
                 ),
             },
         },
     }
 
 
-def _pod_spec(
-    name: str, settings: Settings, selector: dict[str, str], drain: int
-) -> dict[str, Any]:
-    grace = drain + GRACE_MARGIN_SECONDS
+def _pod_spec(name: str, settings: Settings, selector: dict[str, str]) -> dict[str, Any]:
     env: list[dict[str, Any]] = [
         {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "SD_NAME", "value": name},
         {"name": "ROUTE_CONFIGMAP", "value": names.route(name)},
         {"name": "GATEWAY_DIRECTORY", "value": DIRECTORY},
-        # The whole grace period; the supervisor stops Envoy 10 s before its end.
-        {"name": "DRAIN_SECONDS", "value": str(grace)},
+        # The whole grace period; the supervisor stops Envoy 10 s before its end at the latest.
+        {"name": "DRAIN_SECONDS", "value": str(GRACE_SECONDS)},
     ]
     envoy = _container("envoy", "supervise", settings, env, cpu="250m", memory=("128Mi", "512Mi"))
     envoy["ports"] = [{"name": "http", "containerPort": labels.GATEWAY_PORT}]
@@ -139,7 +127,7 @@ def _pod_spec(
     return {
         "serviceAccountName": names.gateway(name),
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": grace,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,

@@ -45,6 +45,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         rate_limit=_rate_limit(snapshot.spec.gateway),
         affinity=_affinity(snapshot, decision),
         max_request_body_bytes=snapshot.spec.gateway.max_request_body_bytes,
+        drain_seconds=drain_seconds(snapshot, decision),
     )
     before = snapshot.route
     known = _highest_known(snapshot, decision)
@@ -52,6 +53,15 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
     if before is not None and same and before.sequence >= known:
         return before
     return wanted.model_copy(update={"sequence": known + 1})
+
+
+def drain_seconds(snapshot: Snapshot, decision: Decision) -> int:
+    """How long a stopping gateway lets streams run: the longer of stable's and the spec's drain."""
+    stable = words_of_stable(snapshot, decision)
+    drains = [snapshot.spec.engine.drain_seconds]
+    if stable is not None:
+        drains.append(parse(stable.canonical).engine.drain_seconds)
+    return max(drains)
 
 
 def _highest_known(snapshot: Snapshot, decision: Decision) -> int:
