@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from .settings import ClusterError, Settings
 
 _SOCKETS = Path("/run/containerd/s")
 """Fixed in containerd 1.6, whatever its state folder."""
+_EXIT_SECONDS = 20.0
+"""For a killed process to give its memory back and leave its control group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +162,17 @@ def sweep_groups(settings: Settings) -> None:
     Raises:
         ClusterError: a process is still in one.
     """
+    deadline = time.monotonic() + _EXIT_SECONDS
     for group in our_groups(settings):
-        try:
-            group.rmdir()
-        except OSError as error:
-            raise ClusterError(f"cannot remove control group {group}: {error}") from error
+        while True:
+            try:
+                group.rmdir()
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"cannot remove control group {group}: {error}") from error
+                # A killed engine is in its group until its memory is given back.
+                time.sleep(0.1)
 
 
 def sweep_files(settings: Settings) -> None:
