@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from speculative_api.gateway import ClusterState, GatewayState
 from speculative_api.v1alpha1 import Analysis
-from speculative_api.worker import Digest
+from speculative_api.worker import Digest, Termination
 from speculative_operator.analysis import Evidence, Sample, begin, observe
 from speculative_operator.snapshot import GatewayPod, WorkerPod
 
@@ -24,6 +24,11 @@ class Engine:
     generated: int | None = 0
     accepted: int | None = 0
     drafted: int | None = 0
+    k: int | None = 4
+    running: int | None = None
+    waiting: int | None = None
+    restarts: int = 0
+    end: Termination | None = None
     silent: bool = False
     gone: bool = False
 
@@ -43,6 +48,9 @@ class Engine:
             engine_started_at=self.started_at,
             sampled_at=at,
             method=self.method,
+            num_speculative_tokens=self.k,
+            running=self.running,
+            waiting=self.waiting,
             requests_finished=self.requests,
             generated_tokens=self.generated,
             draft_tokens=self.drafted,
@@ -53,6 +61,9 @@ class Engine:
             uid=self.uid,
             revision=self.revision,
             ready=True,
+            ready_at=self.started_at,
+            restarts=self.restarts,
+            termination=self.end,
             digest=None if self.silent else digest,
         )
 
@@ -107,6 +118,7 @@ class Trial:
         self.analysis = analysis or Analysis()
         self.at = 1000.0
         self.weight = 50
+        self.sticky = False
         self.evidence: Evidence = begin("r2", self.analysis, at=self.at)
         self.look(0)
 
@@ -127,6 +139,7 @@ class Trial:
             pods=tuple(engine.pod(self.at) for engine in self.engines if not engine.gone),
             gateways=tuple(proxy.pod(self.at) for proxy in self.proxies),
             period_seconds=self.analysis.period_seconds,
+            sticky=self.sticky,
         )
 
     def look(self, seconds: float = 10.0) -> Evidence:

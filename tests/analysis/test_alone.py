@@ -94,3 +94,42 @@ def test_a_latency_beyond_its_own_bound_fails() -> None:
     (found,) = assess(trial.evidence).metrics
     assert found.outcome == Outcome.FAILED
     assert found.reason == "LatencyWorse"
+
+
+def test_acceptance_below_a_bound_of_its_own_fails() -> None:
+    trial = alone(metrics=[{"name": "AcceptanceLength", "min": "2"}])
+    for block in range(30):
+        trial.new.serve(4, 60, 20 + block % 5)
+        trial.look()
+    (found,) = assess(trial.evidence).metrics
+    assert found.outcome == Outcome.FAILED
+    assert "limit 2 tokens per step (there is no old revision" in found.message
+
+
+def test_a_rate_below_a_bound_of_its_own_fails() -> None:
+    trial = alone(metrics=[{"name": "AcceptanceRate", "minPercent": 60}])
+    for block in range(30):
+        trial.new.serve(4, 60, 80 + block % 5)
+        trial.look()
+    (found,) = assess(trial.evidence).metrics
+    assert found.outcome == Outcome.FAILED
+
+
+def test_a_full_pod_below_a_bound_of_its_own_fails() -> None:
+    trial = alone(metrics=[{"name": "TokensPerSecond", "min": "100"}])
+    trial.new.running, trial.new.waiting = 8, 2
+    trial.look(100)
+    for block in range(90):
+        trial.new.serve(9, 500 + block % 5, 0)
+        trial.look()
+    (found,) = assess(trial.evidence).metrics
+    assert found.outcome == Outcome.FAILED
+
+
+def test_restarts_need_no_old_revision() -> None:
+    trial = alone(metrics=[{"name": "Restarts"}])
+    trial.look(100)
+    assert assess(trial.evidence).metrics[0].outcome == Outcome.PASSED
+    trial.new.restarts = 1
+    trial.look()
+    assert assess(trial.evidence).metrics[0].outcome == Outcome.FAILED

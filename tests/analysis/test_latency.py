@@ -328,11 +328,10 @@ def test_reloading_after_every_block_gives_identical_bits():
     assert len(text) < 10_000
 
 
-def test_evidence_written_before_latencies_existed_is_read():
-    plain = Analysis()
-    data = begin("r2", plain, at=0).to_json()
-    del data["latencies"], data["dryRun"], data["acceptance"]["sign"], data["acceptance"]["isShare"]
-    assert Evidence.from_json(data) == begin("r2", plain, at=0)
+def test_evidence_of_another_schema_is_refused():
+    data = begin("r2", Analysis(), at=0).to_json() | {"schema": 1}
+    with pytest.raises(ValueError, match="schema 1, 2 is known"):
+        Evidence.from_json(data)
 
 
 @pytest.mark.parametrize(

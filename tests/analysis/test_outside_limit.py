@@ -3,18 +3,24 @@
 import pytest
 
 from speculative_operator.analysis import messages
+from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
 from speculative_operator.decision import MetricVerdict, Outcome
 
-NEEDED = {"failed": False, "needed_worse": 200.0, "needed_not_worse": 20.0, "missing": ""}
+NEEDED = messages.Needed(200.0, 20.0, failed=False)
+NO_BOUND = Floors.of("AcceptanceLength", factor=None, absolute=None)
 
 
 def acceptance_of(block: Contrast) -> MetricVerdict:
-    return messages.acceptance(MeanEvidence(limit=0.9).add(block), **NEEDED)  # type: ignore[arg-type]
+    found = MeanEvidence(limit=0.9).add(block)
+    sides = (found.worse, found.not_worse)
+    return messages.acceptance(found, NO_BOUND, NEEDED, sides=sides, missing="")
 
 
 def errors_of(block: Contrast) -> MetricVerdict:
-    return messages.errors(ErrorEvidence(limit=0.01).add(block), **NEEDED)  # type: ignore[arg-type]
+    found, refused = ErrorEvidence(limit=0.01).add(block), ErrorEvidence(limit=0.01)
+    sides = (found.worse, found.not_worse)
+    return messages.errors(found, refused, NEEDED, sides=sides, sticky=False, missing="")
 
 
 def test_one_block_far_below_the_limit_proves_nothing_and_is_outside() -> None:

@@ -148,14 +148,62 @@ def test_failing_requests_fail_and_name_both_arms():
     assert "(0 %) on stable, limit 1 % or twice stable's" in found.message
 
 
-def test_client_errors_are_not_the_candidates_fault():
-    trial = Trial()
-    for _ in range(12):
-        trial.proxies[0].answer(NEW, client=9)
-        trial.proxies[0].answer(OLD, good=9)
+def answers(trial: Trial, blocks: int, *, client: int, stable_client: int) -> MetricVerdict:
+    """Blocks of 50 requests each, some of them answered 4xx."""
+    for _ in range(blocks):
+        trial.proxies[0].answer(NEW, good=50 - client, client=client)
+        trial.proxies[0].answer(OLD, good=50 - stable_client, client=stable_client)
         trial.look()
+    return verdict(trial, ERRORS)
+
+
+@pytest.mark.parametrize(
+    "client, stable_client, outcome",
+    [
+        pytest.param(10, 0, Outcome.FAILED, id="only the canary refuses"),
+        pytest.param(10, 9, Outcome.PASSED, id="clients do it everywhere"),
+        pytest.param(0, 9, Outcome.PASSED, id="only stable refuses"),
+        pytest.param(0, 0, Outcome.PASSED, id="none"),
+    ],
+)
+def test_a_4xx_share_that_only_the_candidate_shows_counts(client, stable_client, outcome):
+    found = answers(Trial(), 30, client=client, stable_client=stable_client)
+    assert found.outcome == outcome
+    if client or stable_client:
+        shares = f"answered 4xx: {2 * client} % and {2 * stable_client} %"
+        assert shares in found.message
+
+
+def test_4xx_do_not_count_where_sessions_stay_with_a_revision():
+    trial = Trial()
+    trial.sticky = True
+    found = answers(trial, 30, client=10, stable_client=0)
+    assert found.outcome == Outcome.PASSED
+    assert "4xx not counted, since sessions stay with a revision" in found.message
+
+
+def test_refused_requests_are_no_failed_start():
+    trial = Trial()
+    answers(trial, 12, client=50, stable_client=0)
     assert trial.evidence.errors.total.candidate_hits == 0
     assert assess(trial.evidence).failed_requests_in_a_row == 0
+
+
+@pytest.mark.parametrize("failures, outside", [(6, True), (2, False)])
+def test_a_failing_minority_holds_whatever_the_other_metrics_say(failures, outside):
+    """H05 c: 40 of 440 requests of a kind that fails in 6 of 40; acceptance is fine."""
+    trial = Trial()
+    for block in range(20):
+        bad = 1 if block < failures else 0
+        trial.new.serve(22, 60, 200 + block % 3)
+        trial.old.serve(88, 240, 500 + block % 4)
+        trial.proxies[0].answer(NEW, good=22 - bad, bad=bad)
+        trial.proxies[0].answer(OLD, good=88)
+        trial.look()
+    assert verdict(trial).outcome == Outcome.PASSED
+    assert verdict(trial, ERRORS).outcome == Outcome.INCONCLUSIVE
+    assert verdict(trial, ERRORS).outside_limit is outside
+    assert f"errors {failures} of 440 requests" in verdict(trial, ERRORS).message
 
 
 def test_incident_that_both_arms_share_rolls_nothing_back():

@@ -71,6 +71,26 @@ BAD = {
         a_manifest(rollout=analysis(name="TimeToFirstToken")),
         ("spec.rollout.analysis.metrics[0].thresholdMilliseconds", "need thresholdMilliseconds"),
     ),
+    "bound of another metric": (
+        a_manifest(rollout=analysis(name="ErrorRate", minPercent=50)),
+        ("spec.rollout.analysis.metrics[0].minPercent", "belongs to AcceptanceRate"),
+    ),
+    "number of another metric": (
+        a_manifest(rollout=analysis(name="Restarts", min="3")),
+        ("spec.rollout.analysis.metrics[0].min", "belongs to AcceptanceLength"),
+    ),
+    "length below one": (
+        a_manifest(rollout=analysis(name="AcceptanceLength", min="0.5")),
+        ("spec.rollout.analysis.metrics[0].min", "it is at least 1"),
+    ),
+    "number as a number": (
+        a_manifest(rollout=analysis(name="TokensPerSecond", min="fast")),
+        ("spec.rollout.analysis.metrics.0.min", "pattern"),
+    ),
+    "restarts of another metric": (
+        a_manifest(rollout=analysis(name="ErrorRate", maxRestarts=1)),
+        ("spec.rollout.analysis.metrics[0].maxRestarts", "belongs to Restarts"),
+    ),
     "rule of the name": (a_manifest("9chat"), ("metadata", "begins with a letter")),
     "no name": (a_manifest() | {"metadata": {}}, ("metadata", "at most 40 characters")),
     "engine's flag": (

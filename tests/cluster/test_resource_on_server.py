@@ -76,6 +76,16 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             ),
             "maxExceedPercent and maxPercentOfStable belong to TimeToFirstToken",
         ),
+        (
+            a_raw_spec(
+                rollout={"analysis": {"metrics": [{"name": "AcceptanceLength", "min": "0.5"}]}}
+            ),
+            "counts the token that every step yields",
+        ),
+        (
+            a_raw_spec(rollout={"analysis": {"metrics": [{"name": "Restarts", "minPercent": 5}]}}),
+            "minPercent belongs to AcceptanceRate",
+        ),
         (a_raw_spec(rollout={"steps": [{"weight": 101}]}), "less than or equal to 100"),
         (a_raw_spec(target={"model": "Llama"}), "should match"),
     ],
@@ -89,6 +99,8 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "two things in a step",
         "latency without a threshold",
         "latency limit for errors",
+        "length below one",
+        "rate bound for restarts",
         "weight above 100",
         "model without scheme",
     ],

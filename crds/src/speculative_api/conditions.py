@@ -47,6 +47,8 @@ class Reason(StrEnum):
     ACCEPTANCE_WORSE = "AcceptanceWorse"
     ERRORS_WORSE = "ErrorsWorse"
     LATENCY_WORSE = "LatencyWorse"
+    SPEED_WORSE = "SpeedWorse"
+    RESTARTS_WORSE = "RestartsWorse"
     CANARY_UNHEALTHY = "CanaryUnhealthy"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     DRAFTING = "Drafting"
@@ -91,6 +93,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.ACCEPTANCE_WORSE: "Fewer draft tokens per step are accepted than the limit allows.",
     Reason.ERRORS_WORSE: "More requests fail than the limit allows.",
     Reason.LATENCY_WORSE: "More requests are slower than the threshold than the limit allows.",
+    Reason.SPEED_WORSE: "A pod makes fewer tokens per second than the limit allows.",
+    Reason.RESTARTS_WORSE: "The canary's containers restart more often than the limit allows.",
     Reason.CANARY_UNHEALTHY: "The canary's pods crash, stall or do not become ready.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
     Reason.DRAFTING: "Draft tokens are being proposed and verified.",

@@ -180,6 +180,7 @@ class Reconciler:
             pods=snapshot.pods,
             gateways=snapshot.gateways,
             period_seconds=snapshot.spec.rollout.analysis.period_seconds,
+            sticky=snapshot.spec.gateway.session_affinity_header is not None,
         )
         memory.evidence = evidence_store.look(
             memory.evidence,

@@ -5,16 +5,20 @@ from enum import StrEnum
 from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
+from speculative_api.v1alpha1.common import Quantity
 
 
 class MetricName(StrEnum):
     """What a canary is judged on."""
 
     ACCEPTANCE_LENGTH = "AcceptanceLength"
+    ACCEPTANCE_RATE = "AcceptanceRate"
     ERROR_RATE = "ErrorRate"
     TIME_TO_FIRST_TOKEN = "TimeToFirstToken"  # noqa: S105
     INTER_TOKEN_LATENCY = "InterTokenLatency"  # noqa: S105
     END_TO_END_LATENCY = "EndToEndLatency"
+    TOKENS_PER_SECOND = "TokensPerSecond"
+    RESTARTS = "Restarts"
 
 
 _IS_LATENCY = "self.name in ['TimeToFirstToken', 'InterTokenLatency', 'EndToEndLatency']"
@@ -25,9 +29,32 @@ class MetricCheck(Model):
 
     model_config = configuration(
         rule(
-            "self.name == 'AcceptanceLength' || !has(self.minPercentOfStable)",
-            "minPercentOfStable belongs to AcceptanceLength: use maxPercent for ErrorRate",
+            "self.name in ['AcceptanceLength', 'AcceptanceRate', 'TokensPerSecond'] || "
+            "!has(self.minPercentOfStable)",
+            "minPercentOfStable belongs to AcceptanceLength, AcceptanceRate and TokensPerSecond: "
+            "use maxPercent for ErrorRate",
             ".minPercentOfStable",
+        ),
+        rule(
+            "self.name == 'AcceptanceRate' || !has(self.minPercent)",
+            "minPercent belongs to AcceptanceRate",
+            ".minPercent",
+        ),
+        rule(
+            "self.name in ['AcceptanceLength', 'TokensPerSecond'] || !has(self.min)",
+            "min belongs to AcceptanceLength (tokens per step) and TokensPerSecond (tokens per "
+            "second and pod)",
+            ".min",
+        ),
+        rule(
+            "self.name != 'AcceptanceLength' || !has(self.min) || !self.min.startsWith('0')",
+            "min of AcceptanceLength counts the token that every step yields: it is at least 1",
+            ".min",
+        ),
+        rule(
+            "self.name == 'Restarts' || !has(self.maxRestarts)",
+            "maxRestarts belongs to Restarts",
+            ".maxRestarts",
         ),
         rule(
             "self.name == 'ErrorRate' || !has(self.maxPercent)",
@@ -51,21 +78,43 @@ class MetricCheck(Model):
         description="AcceptanceLength: accepted draft tokens per decoding step. ErrorRate: share "
         "of requests that the gateway saw fail. TimeToFirstToken, InterTokenLatency (per request "
         "where the engine reports it so, else per step) and EndToEndLatency: share of those "
-        "slower than thresholdMilliseconds."
+        "slower than thresholdMilliseconds. AcceptanceRate: accepted of drafted tokens, between "
+        "revisions of the same method and numSpeculativeTokens. TokensPerSecond: generated tokens "
+        "per pod, at like load. Restarts: container restarts of the canary's pods."
     )
     min_percent_of_stable: int | None = Field(
         default=None,
         ge=1,
         le=100,
-        description="AcceptanceLength only: accepted tokens per step, at least this percent of "
-        "stable's over the same time. Default 90.",
+        description="AcceptanceLength (accepted tokens per step), AcceptanceRate and "
+        "TokensPerSecond: at least this percent of stable's over the same time. Default 90.",
+    )
+    min_percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="AcceptanceRate only: accepted draft tokens, at least this percent, whatever "
+        "stable does. No such bound when absent.",
+    )
+    min: Quantity | None = Field(
+        default=None,
+        description="AcceptanceLength: tokens per step, 1 and more; TokensPerSecond: tokens per "
+        "second of a pod that has requests waiting. At least this, whatever stable does. No such "
+        "bound when absent.",
     )
     max_percent: int | None = Field(
         default=None,
         ge=1,
         le=100,
         description="ErrorRate only: failing requests, at most this percent, or twice stable's "
-        "share if that is more. Default 1.",
+        "share if that is more; the same for answers of class 4xx. Default 1.",
+    )
+    max_restarts: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Restarts only: container restarts of the canary's pods during the rollout, at "
+        "most this many, or twice as many per pod as stable if that is more. Default 0.",
     )
     threshold_milliseconds: int | None = Field(
         default=None,

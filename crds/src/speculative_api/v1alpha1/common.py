@@ -15,3 +15,5 @@ Percent = Annotated[int, Field(ge=0, le=100)]
 Opaque = Annotated[
     dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 ]
+Quantity = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?$", max_length=24)]
+"""A number as text, as elsewhere in Kubernetes: floats do not survive every client."""

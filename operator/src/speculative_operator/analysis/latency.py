@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from speculative_api.v1alpha1 import MetricCheck, MetricName
 from speculative_api.worker import Latency
+from speculative_operator.analysis.bounds import SEA
 from speculative_operator.analysis.sequential import (
     NOTHING,
     Contrast,
@@ -49,9 +50,6 @@ EXPECTED_SLOW: Final = 4.0
 without any says nothing and would count as much as the others."""
 LIKE_LOAD: Final = 1.25
 """Requests per pod of one arm over those of the other up to which latencies compare."""
-SEA: Final = 1e6
-"""Exposure of the made-up control of an absolute bound, per exposure of the candidate: so much
-that its share of the variance is none."""
 WIDTH: Final = 3
 
 

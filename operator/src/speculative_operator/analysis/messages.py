@@ -5,15 +5,30 @@ An e-value of E is written "1 in E", rounded down: how rarely a candidate within
 the limit would look like this, NOT the chance that the candidate is bad.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from speculative_api.assessment import one_in
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
+from speculative_operator.analysis.bounds import Floors, FloorTest
 from speculative_operator.analysis.latency import LatencyEvidence, SlowTest
+from speculative_operator.analysis.restarts import RestartEvidence
 from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.speed import SpeedEvidence
 from speculative_operator.decision import MetricVerdict, Outcome
 
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What the evidence of a metric is held against, and whether it has failed by it."""
+
+    worse: float
+    not_worse: float
+    failed: bool
+
+
+ALONE: Final = "(there is no old revision to compare with)"
 FAILURES_THAT_SAY_SOMETHING: Final = 3
 """Fewer failed requests are no reason to hold a rollout that proves nothing either way."""
 
@@ -26,19 +41,24 @@ def percent(part: float, whole: float) -> str:
 
 def acceptance(
     evidence: MeanEvidence,
+    least: Floors,
+    needed: Needed,
     *,
-    failed: bool,
-    needed_worse: float,
-    needed_not_worse: float,
+    sides: tuple[float, float],
     missing: str,
 ) -> MetricVerdict:
     """The verdict on tokens per step; `missing` says why there is none, if there is no block."""
-    total = evidence.total
-    figures, outside = "", False
-    if evidence.blocks:
+    total, blocks = evidence.total, evidence.blocks
+    figures, outside = "", any(test.is_outside for test in least.tests)
+    bounds = [f"{1 + test.limit:g} tokens per step" for test in least.tests]
+    if not blocks and least.blocks:
+        total, blocks = least.total, least.blocks
+        ours = total.candidate_hits / total.candidate_exposure
+        figures = f"acceptance length {1 + ours:.2f} tokens per step, limit {bounds[0]} {ALONE}"
+    elif blocks:
         ours = total.candidate_hits / total.candidate_exposure
         theirs = total.control_hits / total.control_exposure
-        outside = ours < evidence.limit * theirs
+        outside = outside or ours < evidence.limit * theirs
         figures = (
             f"acceptance length {1 + ours:.2f} tokens per step on the candidate, "
             f"{1 + theirs:.2f} on stable: accepts {percent(ours, theirs)} of what stable does, "
@@ -47,14 +67,13 @@ def acceptance(
             else f"acceptance length {1 + ours:.2f} tokens per step on the candidate, 1.00 on "
             f"stable, limit {100 * evidence.limit:.0f} % of stable's accepted tokens"
         )
+        figures += "".join(f" and {bound}" for bound in bounds)
     return _verdict(
         MetricName.ACCEPTANCE_LENGTH,
         worse_reason=Reason.ACCEPTANCE_WORSE,
-        failed=failed,
-        worse=evidence.worse,
-        not_worse=evidence.not_worse,
-        needed=(needed_worse, needed_not_worse),
-        blocks=evidence.blocks,
+        needed=needed,
+        sides=sides,
+        blocks=blocks,
         figures=figures,
         outside=outside,
         counts=f"{total.candidate_exposure:,.0f} candidate steps",
@@ -62,12 +81,96 @@ def acceptance(
     )
 
 
+def rate(evidence: Floors, needed: Needed, *, missing: str) -> MetricVerdict:
+    """The verdict on accepted of drafted tokens; `missing` says why it can't be compared now."""
+    total = evidence.total
+    figures = (
+        f"acceptance rate {percent(total.candidate_hits, total.candidate_exposure)} on the "
+        f"candidate, {percent(total.control_hits, total.control_exposure)} on stable, limit "
+        f"{' and '.join(_floor_words(test) for test in evidence.tests)}"
+    )
+    if not total.control_exposure:
+        figures += f" {ALONE}"
+    return _verdict(
+        MetricName.ACCEPTANCE_RATE,
+        worse_reason=Reason.ACCEPTANCE_WORSE,
+        needed=needed,
+        sides=(evidence.worse, evidence.not_worse),
+        blocks=evidence.blocks,
+        figures=figures,
+        outside=any(test.is_outside for test in evidence.tests),
+        counts=f"{total.candidate_exposure:,.0f} candidate draft tokens",
+        missing="acceptance rate not measured: "
+        + (missing or "no block with enough requests of both arms yet"),
+    )
+
+
+def speed(evidence: SpeedEvidence, needed: Needed) -> MetricVerdict:
+    """The verdict on tokens per second and pod."""
+    seen = evidence.relative if evidence.relative.blocks else evidence.absolute
+    total, tests = seen.total, (*evidence.relative.tests, *evidence.absolute.tests)
+    figures = ""
+    if seen.blocks:
+        ours = total.candidate_hits / total.candidate_exposure
+        theirs = total.control_hits / total.control_exposure if total.control_exposure else 0.0
+        figures = (
+            f"{ours:.1f} tokens per second and pod on the candidate, {theirs:.1f} on stable "
+            f"({percent(ours, theirs)}), limit {' and '.join(_speed_words(test) for test in tests)}"
+            f"; {evidence.load[0]:.1f} requests at a time in a pod of the candidate, "
+            f"{evidence.load[1]:.1f} in one of stable, and valid up to that"
+        )
+        if not total.control_exposure:
+            figures += f" {ALONE}"
+        if evidence.absolute.tests and not evidence.absolute.blocks:
+            figures += "; no pod of the candidate was full, so its own bound was not tested"
+    return _verdict(
+        MetricName.TOKENS_PER_SECOND,
+        worse_reason=Reason.SPEED_WORSE,
+        needed=needed,
+        sides=(evidence.worse, evidence.not_worse),
+        blocks=seen.blocks,
+        figures=figures,
+        outside=any(test.is_outside for test in tests),
+        counts=f"{total.candidate_exposure:,.0f} s of candidate pods",
+        missing=f"tokens per second not measured: {evidence.missing}",
+    )
+
+
+def restarts(evidence: RestartEvidence, needed: Needed) -> MetricVerdict:
+    """The verdict on container restarts: a count, no evidence."""
+    (ours, theirs), (pods, their_pods) = evidence.restarts, evidence.pods
+    figures = (
+        f"{ours} container restarts of {pods} pods of the candidate, {theirs} of {their_pods} of "
+        f"stable in {evidence.watched_seconds:.0f} s, limit {evidence.limit} or twice stable's "
+        "per pod"
+    )
+    outcome, reason = Outcome.INCONCLUSIVE, Reason.NOT_MEASURED
+    if needed.failed:
+        outcome, reason = Outcome.FAILED, Reason.RESTARTS_WORSE
+    elif evidence.measured and evidence.restarts[0] <= evidence.limit:
+        outcome, reason = Outcome.PASSED, Reason.NOT_WORSE
+    elif evidence.measured:
+        reason = Reason.ANALYSIS_INCONCLUSIVE
+    return MetricVerdict(
+        name=MetricName.RESTARTS,
+        outcome=outcome,
+        reason=reason,
+        worse=needed.worse if needed.failed else 1.0,
+        not_worse=needed.not_worse if outcome == Outcome.PASSED else 1.0,
+        needed_worse=needed.worse,
+        needed_not_worse=needed.not_worse,
+        measured=evidence.measured or needed.failed,
+        message=figures,
+    )
+
+
 def errors(
     evidence: ErrorEvidence,
+    refused: ErrorEvidence,
+    needed: Needed,
     *,
-    failed: bool,
-    needed_worse: float,
-    needed_not_worse: float,
+    sides: tuple[float, float],
+    sticky: bool,
     missing: str,
 ) -> MetricVerdict:
     """The verdict on failed requests; `missing` says why there is none, if there is no block."""
@@ -81,26 +184,29 @@ def errors(
         if total.control_exposure
         else f"errors {total.candidate_hits:,.0f} of {total.candidate_exposure:,.0f} requests "
         f"({percent(total.candidate_hits, total.candidate_exposure)}), limit "
-        f"{100 * evidence.limit:.0f} % (there is no old revision to compare with)"
+        f"{100 * evidence.limit:.0f} % {ALONE}"
     )
+    figures += "; 4xx not counted, since sessions stay with a revision" if sticky else ""
+    if refused.total.pooled:
+        total = refused.total
+        figures += (
+            f"; answered 4xx: {percent(total.candidate_hits, total.candidate_exposure)} and "
+            f"{percent(total.control_hits, total.control_exposure)}"
+        )
     return _verdict(
         MetricName.ERROR_RATE,
         worse_reason=Reason.ERRORS_WORSE,
-        failed=failed,
-        worse=evidence.worse,
-        not_worse=evidence.not_worse,
-        needed=(needed_worse, needed_not_worse),
+        needed=needed,
+        sides=sides,
         blocks=evidence.blocks,
         figures=figures,
-        outside=_errors_outside(evidence),
-        counts=f"{total.candidate_exposure:,.0f} candidate requests",
+        outside=errors_outside(evidence) or errors_outside(refused),
+        counts=f"{evidence.total.candidate_exposure:,.0f} candidate requests",
         missing=f"errors not measured: {missing}",
     )
 
 
-def latency(
-    evidence: LatencyEvidence, *, failed: bool, needed_worse: float, needed_not_worse: float
-) -> MetricVerdict:
+def latency(evidence: LatencyEvidence, needed: Needed) -> MetricVerdict:
     """The verdict on the share of slow ones; every bound is named."""
     total = evidence.total
     bound = 1000 * (evidence.bound_seconds or 0.0)
@@ -119,16 +225,23 @@ def latency(
     return _verdict(
         MetricName(evidence.name),
         worse_reason=Reason.LATENCY_WORSE,
-        failed=failed,
-        worse=evidence.worse,
-        not_worse=evidence.not_worse,
-        needed=(needed_worse, needed_not_worse),
+        needed=needed,
+        sides=(evidence.worse, evidence.not_worse),
         blocks=evidence.blocks,
         figures=figures,
         outside=any(_slow_outside(test) for test in evidence.tests),
         counts=f"{total.candidate_exposure:,.0f} candidate observations",
         missing=f"{evidence.name} not measured: {evidence.missing}",
     )
+
+
+def _floor_words(test: FloorTest) -> str:
+    words = f"{100 * test.limit:.0f} %"
+    return words if test.is_absolute else f"{words} of stable's"
+
+
+def _speed_words(test: FloorTest) -> str:
+    return f"{test.limit:g} of a full pod" if test.is_absolute else _floor_words(test)
 
 
 def _bound_words(test: SlowTest) -> str:
@@ -149,32 +262,31 @@ def _verdict(
     name: MetricName,
     *,
     worse_reason: Reason,
-    failed: bool,
-    worse: float,
-    not_worse: float,
-    needed: tuple[float, float],
+    needed: Needed,
+    sides: tuple[float, float],
     blocks: int,
     figures: str,
     counts: str,
     missing: str,
     outside: bool,
 ) -> MetricVerdict:
-    if failed:
+    worse, not_worse = sides
+    if needed.failed:
         outcome, reason = Outcome.FAILED, worse_reason
         text = (
-            f"{figures}. Evidence of worse {one_in(worse)} (needed {one_in(needed[0])}): a "
+            f"{figures}. Evidence of worse {one_in(worse)} (needed {one_in(needed.worse)}): a "
             "candidate within the limit would look this bad, at any time in the rollout, in "
             f"fewer than {one_in(worse)} rollouts. {_blocks(blocks)}, {counts}"
         )
     elif not blocks:
         outcome, reason, text = Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, missing
     else:
-        passed = not_worse >= needed[1]
+        passed = not_worse >= needed.not_worse
         outcome = Outcome.PASSED if passed else Outcome.INCONCLUSIVE
         reason = Reason.NOT_WORSE if passed else Reason.ANALYSIS_INCONCLUSIVE
         text = (
-            f"{figures}. Not worse {one_in(not_worse)} (needs {one_in(needed[1])}), worse "
-            f"{one_in(worse)} (needs {one_in(needed[0])}). {_blocks(blocks)}, {counts}"
+            f"{figures}. Not worse {one_in(not_worse)} (needs {one_in(needed.not_worse)}), worse "
+            f"{one_in(worse)} (needs {one_in(needed.worse)}). {_blocks(blocks)}, {counts}"
         )
     return MetricVerdict(
         name=name.value,
@@ -182,15 +294,15 @@ def _verdict(
         reason=reason,
         worse=worse,
         not_worse=not_worse,
-        needed_worse=needed[0],
-        needed_not_worse=needed[1],
+        needed_worse=needed.worse,
+        needed_not_worse=needed.not_worse,
         measured=blocks > 0,
         message=text,
         outside_limit=outside,
     )
 
 
-def _errors_outside(evidence: ErrorEvidence) -> bool:
+def errors_outside(evidence: ErrorEvidence) -> bool:
     """Whether the plain error share is beyond the limit; one or two failures say nothing."""
     total = evidence.total
     if total.candidate_hits < FAILURES_THAT_SAY_SOMETHING or total.candidate_exposure <= 0:

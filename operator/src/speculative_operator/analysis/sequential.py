@@ -128,10 +128,15 @@ class MeanEvidence:
     last: tuple[float, float] | None = None
     """Control's rate and exposure in the last block."""
 
-    def add(self, block: Contrast) -> "MeanEvidence":
-        """Takes one more block; an empty one changes nothing."""
+    def add(self, block: Contrast, *, noise_of: Contrast | None = None) -> "MeanEvidence":
+        """Takes one more block; an empty one changes nothing.
+
+        `noise_of` is the block whose control shows how much rates move, where the
+        block's own control is made up.
+        """
         if block.is_empty:
             return self
+        seen = noise_of or block
         share = block.share(self.limit)
         excess = block.candidate_hits - share * block.pooled
         if abs(excess) <= ROUNDING * block.pooled:
@@ -142,10 +147,13 @@ class MeanEvidence:
         weight += share**2 * block.control_exposure / block.candidate_exposure
         due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
         starts = (*self.starts, _MeanSums()) if due else self.starts
-        rate, noise = block.control_hits / block.control_exposure, self.noise
-        if self.last is not None:
-            before, exposure = self.last
-            noise += (rate - before) ** 2 / (1 / exposure + 1 / block.control_exposure)
+        noise, last = self.noise, self.last
+        if seen.control_exposure > 0:
+            rate = seen.control_hits / seen.control_exposure
+            if last is not None:
+                before, exposure = last
+                noise += (rate - before) ** 2 / (1 / exposure + 1 / seen.control_exposure)
+            last = (rate, seen.control_exposure)
         return replace(
             self,
             total=joined(self.total, block),
@@ -155,7 +163,7 @@ class MeanEvidence:
                 for s in starts
             ),
             noise=noise,
-            last=(rate, block.control_exposure),
+            last=last,
         )
 
     @property

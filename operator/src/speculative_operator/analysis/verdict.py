@@ -6,13 +6,14 @@ of the operator through `to_json` and `from_json`, bit by bit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
-from speculative_operator.analysis import latency, messages
-from speculative_operator.analysis.latency import LatencyEvidence
-from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
+from speculative_api.v1alpha1 import MetricName
+from speculative_operator.analysis import latency, messages, restarts, speed
+from speculative_operator.analysis.evidence import Evidence
+from speculative_operator.analysis.limits import begin, continues
+from speculative_operator.analysis.sequential import Contrast
 from speculative_operator.analysis.windows import (
     ALONE,
     CANDIDATE,
@@ -29,146 +30,14 @@ from speculative_operator.decision import Assessment, MetricVerdict
 
 __all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe"]
 
-SCHEMA: Final = 1
-MIN_PERCENT_OF_STABLE: Final = 90
-"""Default acceptance limit: tighter costs time, 95 is safe too (recipe, section 5.3)."""
-MAX_ERROR_PERCENT: Final = 1
-"""Default error limit in percent of requests."""
 NEEDED_NOT_WORSE: Final = 20.0
 """Evidence for 'not worse': 5 % per metric. Advancing needs every metric, so no correction."""
 
-WORKER_WIDTH: Final = 4
-GATEWAY_WIDTH: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything that is remembered of a trial. Limits and thresholds are frozen at its start."""
-
-    trial: str
-    began_at: float
-    metrics: tuple[str, ...]
-    needed_worse: float
-    workers: Window
-    gateways: Window
-    acceptance: MeanEvidence
-    errors: ErrorEvidence
-    failed_requests: int = 0
-    """Candidate requests that failed since the beginning."""
-    carried: tuple[int, int] = (0, 0)
-    """Failures (candidate, control) whose answer began in an earlier block: a stream that is cut
-    counts as a response when it begins and as a failure when it breaks."""
-    methods: tuple[str, str] = ("", "")
-    """Last seen method of candidate and control; empty: no digest yet."""
-    latencies: tuple[LatencyEvidence, ...] = ()
-    dry_run: tuple[str, ...] = ()
-    """Metrics that are judged and shown, and never acted on."""
-    alone: bool = False
-    """There is no control: only absolute bounds are judged."""
-    failed: tuple[str, ...] = ()
-    """Metrics that reached `needed_worse`; they stay failed and take no more data."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` of a parsed dump gives back an equal value."""
-        return {
-            "schema": SCHEMA,
-            "trial": self.trial,
-            "beganAt": self.began_at,
-            "metrics": list(self.metrics),
-            "neededWorse": self.needed_worse,
-            "workers": self.workers.to_json(),
-            "gateways": self.gateways.to_json(),
-            "acceptance": self.acceptance.to_json(),
-            "errors": self.errors.to_json(),
-            "failedRequests": self.failed_requests,
-            "carried": self.carried,
-            "methods": self.methods,
-            "latencies": [found.to_json() for found in self.latencies],
-            "dryRun": self.dry_run,
-            "alone": self.alone,
-            "failed": self.failed,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Evidence":
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
-        if data["schema"] != SCHEMA:
-            raise ValueError(f"evidence of schema {data['schema']}, {SCHEMA} is known")
-        return cls(
-            trial=data["trial"],
-            began_at=data["beganAt"],
-            metrics=tuple(data["metrics"]),
-            needed_worse=data["neededWorse"],
-            workers=Window.from_json(data["workers"]),
-            gateways=Window.from_json(data["gateways"]),
-            acceptance=MeanEvidence.from_json(data["acceptance"]),
-            errors=ErrorEvidence.from_json(data["errors"]),
-            failed_requests=data["failedRequests"],
-            carried=(data["carried"][0], data["carried"][1]),
-            methods=(data["methods"][0], data["methods"][1]),
-            latencies=tuple(LatencyEvidence.from_json(x) for x in data.get("latencies", [])),
-            dry_run=tuple(data.get("dryRun", [])),
-            alone=data.get("alone", False),
-            failed=tuple(data["failed"]),
-        )
-
-
-def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evidence:
-    """A trial with no evidence yet. `at` is unix seconds.
-
-    The chance of a false rollback is shared equally by the tests of all
-    `trials` of the rollout (union bound: 2 where a guard follows the canary),
-    so each needs number of tests / chance. A metric is one test, a
-    latency with an absolute bound two; a dry run counts, so that acting on it
-    later moves no other metric's threshold.
-    """
-    acceptance, errors = MIN_PERCENT_OF_STABLE, MAX_ERROR_PERCENT
-    for check in analysis.metrics:
-        if check.min_percent_of_stable is not None:
-            acceptance = check.min_percent_of_stable
-        if check.max_percent is not None:
-            errors = check.max_percent
-    names = tuple(check.name.value for check in analysis.metrics)
-    latencies = tuple(
-        latency.begin(check) for check in analysis.metrics if check.name in latency.FIELDS
-    )
-    tests = len(names) - len(latencies) + sum(len(found.tests) for found in latencies)
-    return Evidence(
-        trial=trial,
-        began_at=at,
-        metrics=names,
-        needed_worse=100.0 * tests * trials / analysis.max_false_rollback_percent,
-        workers=Window.empty(WORKER_WIDTH),
-        gateways=Window.empty(GATEWAY_WIDTH),
-        acceptance=MeanEvidence(limit=acceptance / 100),
-        errors=ErrorEvidence(limit=errors / 100),
-        latencies=latencies,
-        dry_run=tuple(check.name.value for check in analysis.metrics if is_advisory(check)),
-    )
-
-
-def is_advisory(check: MetricCheck) -> bool:
-    """Whether a metric is only shown; whole requests are unless one says otherwise.
-
-    A revision that answers at more length takes longer and is no worse for it.
-    """
-    if check.dry_run is not None:
-        return check.dry_run
-    return check.name is MetricName.END_TO_END_LATENCY
-
-
-def continues(evidence: Evidence, trial: str, analysis: Analysis, *, trials: int = 1) -> bool:
-    """Whether the evidence belongs to this trial and these limits; if not, begin anew."""
-    fresh = begin(trial, analysis, at=evidence.began_at, trials=trials)
-    return (
-        evidence.trial == fresh.trial
-        and evidence.metrics == fresh.metrics
-        and evidence.needed_worse == fresh.needed_worse
-        and evidence.acceptance.limit == fresh.acceptance.limit
-        and evidence.errors.limit == fresh.errors.limit
-        and evidence.dry_run == fresh.dry_run
-        and [x.limits for x in evidence.latencies] == [x.limits for x in fresh.latencies]
-    )
+CLIENT_STAKE: Final = 0.1
+"""Part of the evidence of ErrorRate that 4xx have. A mean of two e-values is one, so that the two
+share one test."""
+CLIENT_POINTS_TO_WORSE: Final = 3.0
+"""Evidence of 4xx from which errors are not shown 'not worse'."""
 
 
 def observe(evidence: Evidence, sample: Sample) -> Evidence:
@@ -176,14 +45,23 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
 
     The same look twice changes nothing. A metric that failed takes no more data.
     """
-    after = replace(evidence, alone=sample.arms == ALONE)
+    after = replace(
+        evidence,
+        methods=_methods(evidence.methods, sample),
+        sticky=sample.sticky,
+        alone=sample.arms == ALONE,
+    )
     after = _errors(_acceptance(after, sample), sample)
     latencies = tuple(
         found if found.name in evidence.failed else latency.observe(found, sample)
         for found in evidence.latencies
     )
-    methods = _methods(evidence.methods, sample)
-    return _latched(replace(after, latencies=latencies, methods=methods))
+    after = replace(after, latencies=latencies)
+    if after.speed is not None and MetricName.TOKENS_PER_SECOND not in evidence.failed:
+        after = replace(after, speed=speed.observe(after.speed, sample))
+    if after.restarts is not None:
+        after = replace(after, restarts=restarts.observe(after.restarts, sample))
+    return _latched(after)
 
 
 def _acceptance(evidence: Evidence, sample: Sample) -> Evidence:
@@ -196,31 +74,42 @@ def _acceptance(evidence: Evidence, sample: Sample) -> Evidence:
         return begun or block.candidate[3] > 0
 
     window, block = _look(evidence.workers, readings, sample, present, drafts)
-    after = replace(evidence, workers=window)
-    if block is None or after.alone or MetricName.ACCEPTANCE_LENGTH in evidence.failed:
+    after = replace(evidence, workers=window, rate_missing=why_no_rate(sample))
+    if block is None:
         return after
-    _, generated, accepted, _ = block.candidate
-    _, control_generated, control_accepted, _ = block.control
-    contrast = Contrast(
-        accepted, generated - accepted, control_accepted, control_generated - control_accepted
-    )
-    return replace(after, acceptance=evidence.acceptance.add(contrast))
+    _, generated, accepted, drafted = block.candidate
+    _, control_generated, control_accepted, control_drafted = block.control
+    if MetricName.ACCEPTANCE_LENGTH not in evidence.failed:
+        contrast = Contrast(
+            accepted, generated - accepted, control_accepted, control_generated - control_accepted
+        )
+        after = replace(after, least_acceptance=evidence.least_acceptance.add(contrast))
+        if not evidence.alone:
+            after = replace(after, acceptance=evidence.acceptance.add(contrast))
+    if evidence.rate is None or after.rate_missing or MetricName.ACCEPTANCE_RATE in evidence.failed:
+        return after
+    rates = Contrast(accepted, drafted, control_accepted, control_drafted)
+    return replace(after, rate=evidence.rate.add(rates))
 
 
 def _errors(evidence: Evidence, sample: Sample) -> Evidence:
     readings = gateway_readings(sample.gateways, candidate=sample.candidate, control=sample.control)
     present = {pod.uid for pod in sample.gateways if not pod.terminating}
     window, block = _look(evidence.gateways, readings, sample, present, lambda _: True)
-    after = replace(evidence, gateways=window, failed_requests=sum(window.candidate[1:]))
+    after = replace(evidence, gateways=window, failed_requests=sum(window.candidate[1:3]))
     if block is None or MetricName.ERROR_RATE in evidence.failed:
         return after
     ours, theirs = evidence.carried
     candidate, ours = _failures(block.candidate, ours)
     control, theirs = _failures(block.control, theirs)
     contrast = Contrast(candidate, block.candidate[0], control, block.control[0])
-    return replace(
+    after = replace(
         after, carried=(ours, theirs), errors=evidence.errors.add(contrast, alone=evidence.alone)
     )
+    if evidence.sticky:
+        return after
+    refused = Contrast(block.candidate[3], block.candidate[0], block.control[3], block.control[0])
+    return replace(after, client_errors=evidence.client_errors.add(refused))
 
 
 def _look(
@@ -251,10 +140,17 @@ def _failures(counters: tuple[int, ...], carried: int) -> tuple[int, int]:
 
 def _latched(evidence: Evidence) -> Evidence:
     values: dict[str, float] = {
-        MetricName.ACCEPTANCE_LENGTH: evidence.acceptance.worse,
-        MetricName.ERROR_RATE: evidence.errors.worse,
+        MetricName.ACCEPTANCE_LENGTH: acceptance_sides(evidence)[0],
+        MetricName.ERROR_RATE: error_sides(evidence)[0],
         **{found.name: found.worse for found in evidence.latencies},
     }
+    if evidence.rate is not None:
+        values[MetricName.ACCEPTANCE_RATE] = evidence.rate.worse
+    if evidence.speed is not None:
+        values[MetricName.TOKENS_PER_SECOND] = evidence.speed.worse
+    if evidence.restarts is not None:
+        failed_now = evidence.restarts.failed
+        values[MetricName.RESTARTS] = evidence.needed_worse if failed_now else 1.0
     failed = tuple(
         name
         for name in evidence.metrics
@@ -288,28 +184,54 @@ def _shown(evidence: Evidence, name: str) -> MetricVerdict:
     return replace(found, dry_run=True, message=f"dry run, not acted on: {found.message}")
 
 
+def acceptance_sides(evidence: Evidence) -> tuple[float, float]:
+    """E-values (worse, not worse) of AcceptanceLength with all its bounds."""
+    bound = evidence.least_acceptance
+    if evidence.alone:
+        return (bound.worse, bound.not_worse) if bound.tests else (1.0, 1.0)
+    return (
+        max(evidence.acceptance.worse, bound.worse),
+        min(evidence.acceptance.not_worse, bound.not_worse),
+    )
+
+
+def error_sides(evidence: Evidence) -> tuple[float, float]:
+    """E-values (worse, not worse) of ErrorRate, 4xx included."""
+    refused = evidence.client_errors
+    worse = (1 - CLIENT_STAKE) * evidence.errors.worse + CLIENT_STAKE * refused.worse
+    shown = evidence.errors.not_worse
+    if refused.worse >= CLIENT_POINTS_TO_WORSE or messages.errors_outside(refused):
+        shown = 0.0
+    return worse, shown
+
+
 def _verdict(evidence: Evidence, name: str) -> MetricVerdict:
     judged = next((found for found in evidence.latencies if found.name == name), None)
+    needed = messages.Needed(
+        evidence.needed_worse, NEEDED_NOT_WORSE, failed=name in evidence.failed
+    )
     if judged is not None:
-        return messages.latency(
-            judged,
-            failed=name in evidence.failed,
-            needed_worse=evidence.needed_worse,
-            needed_not_worse=NEEDED_NOT_WORSE,
-        )
+        return messages.latency(judged, needed)
+    if name == MetricName.ACCEPTANCE_RATE and evidence.rate is not None:
+        return messages.rate(evidence.rate, needed, missing=evidence.rate_missing)
+    if name == MetricName.TOKENS_PER_SECOND and evidence.speed is not None:
+        return messages.speed(evidence.speed, needed)
+    if name == MetricName.RESTARTS and evidence.restarts is not None:
+        return messages.restarts(evidence.restarts, needed)
     if name == MetricName.ACCEPTANCE_LENGTH:
         return messages.acceptance(
             evidence.acceptance,
-            failed=name in evidence.failed,
-            needed_worse=evidence.needed_worse,
-            needed_not_worse=NEEDED_NOT_WORSE,
+            evidence.least_acceptance,
+            needed,
+            sides=acceptance_sides(evidence),
             missing=_why_no_acceptance(evidence),
         )
     return messages.errors(
         evidence.errors,
-        failed=name in evidence.failed,
-        needed_worse=evidence.needed_worse,
-        needed_not_worse=NEEDED_NOT_WORSE,
+        evidence.client_errors,
+        needed,
+        sides=error_sides(evidence),
+        sticky=evidence.sticky,
         missing=_why_no_errors(evidence),
     )
 
@@ -346,3 +268,25 @@ def _why_no_errors(evidence: Evidence) -> str:
     if not evidence.gateways.seen:
         return "no gateway agent has answered"
     return "no block with enough requests of both arms yet"
+
+
+def why_no_rate(sample: Sample) -> str:
+    """Why accepted of drafted can't be compared: only like drafting has like rates."""
+    found: dict[str, set[tuple[str, int | None]]] = {CANDIDATE: set(), CONTROL: set()}
+    for pod in sample.pods:
+        arm, digest = sample.arm(pod.revision), pod.digest
+        if arm is None or pod.terminating or digest is None:
+            continue
+        found[arm].add((digest.method, digest.num_speculative_tokens))
+        if digest.draft_tokens is None:
+            return f"{pod.name} does not count what it drafts"
+    for arm, words in ((CANDIDATE, "the candidate"), (CONTROL, "stable")):
+        if arm in sample.arms and not found[arm]:
+            return f"no digest from {words} yet"
+    (method, tokens), *more = sorted(found[CANDIDATE] | found[CONTROL], key=str)
+    if more:
+        said = ", ".join(f"{each} with {k} draft tokens" for each, k in [(method, tokens), *more])
+        return f"rates compare only at the same method and numSpeculativeTokens, not {said}"
+    if method == "None":
+        return "neither revision speculates"
+    return "" if tokens is not None else "the engines do not say how many tokens they draft"

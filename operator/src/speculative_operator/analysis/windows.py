@@ -49,6 +49,8 @@ class Sample:
     gateways: tuple[GatewayPod, ...]
     period_seconds: float = 5.0
     """Time between two looks (`analysis.periodSeconds`)."""
+    sticky: bool = False
+    """Whether sessions stay with a revision (`gateway.sessionAffinityHeader`)."""
 
     @property
     def arms(self) -> frozenset[str]:
@@ -188,7 +190,7 @@ def worker_readings(pods: Iterable[WorkerPod], *, candidate: str, control: str) 
 
 
 def gateway_readings(pods: Iterable[GatewayPod], *, candidate: str, control: str) -> list[Reading]:
-    """(responses, 5xx, cut) of every cluster of either arm, keyed by gateway pod and cluster."""
+    """(responses, 5xx, cut, 4xx) of every cluster of either arm, by gateway pod and cluster."""
     readings = []
     for pod in pods:
         if pod.state is None or pod.terminating:
@@ -198,7 +200,7 @@ def gateway_readings(pods: Iterable[GatewayPod], *, candidate: str, control: str
             if arm is None:
                 continue
             classes = [cluster.responses.get(name, 0) for name in ("2xx", "3xx", "4xx", "5xx")]
-            counters = (sum(classes), classes[3], cluster.cut)
+            counters = (sum(classes), classes[3], cluster.cut, classes[2])
             mark, sampled_at = pod.state.envoy_started_at, pod.state.sampled_at
             readings.append(Reading(f"{pod.uid}/{cluster.hash}", arm, mark, sampled_at, counters))
     return readings

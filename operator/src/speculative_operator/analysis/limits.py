@@ -1,0 +1,143 @@
+"""Evidence of a trial at its start: which metrics, which limits, how much is needed.
+
+In: `Analysis` as the user wrote it. Out: `Evidence` without any evidence yet.
+Limits are frozen here; other limits are another trial. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, TypedDict
+
+from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
+from speculative_operator.analysis import latency, speed
+from speculative_operator.analysis.bounds import Floors
+from speculative_operator.analysis.evidence import Evidence
+from speculative_operator.analysis.restarts import RestartEvidence
+from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.speed import SpeedEvidence
+from speculative_operator.analysis.windows import Window
+
+MIN_PERCENT_OF_STABLE: Final = 90
+"""Default acceptance limit: tighter costs time, 95 is safe too (recipe, section 5.3)."""
+MAX_ERROR_PERCENT: Final = 1
+"""Default error limit in percent of requests."""
+
+WORKER_WIDTH: Final = 4
+GATEWAY_WIDTH: Final = 4
+
+
+class _Others(TypedDict):
+    rate: Floors | None
+    speed: SpeedEvidence | None
+    restarts: RestartEvidence | None
+
+
+def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evidence:
+    """A trial with no evidence yet. `at` is unix seconds.
+
+    The chance of a false rollback is shared equally by the tests of all
+    `trials` of the rollout (union bound: 2 where a guard follows the canary),
+    so each needs number of tests / chance. A metric is one test, a
+    latency with an absolute bound two; a dry run counts, so that acting on it
+    later moves no other metric's threshold.
+    """
+    names = tuple(check.name.value for check in analysis.metrics)
+    checks = {check.name: check for check in analysis.metrics}
+    latencies = tuple(
+        latency.begin(check) for check in analysis.metrics if check.name in latency.FIELDS
+    )
+    errors = _percent(checks.get(MetricName.ERROR_RATE), "max_percent", MAX_ERROR_PERCENT)
+    fresh = Evidence(
+        trial=trial,
+        began_at=at,
+        metrics=names,
+        needed_worse=0.0,
+        workers=Window.empty(WORKER_WIDTH),
+        gateways=Window.empty(GATEWAY_WIDTH),
+        acceptance=MeanEvidence(limit=_least(checks.get(MetricName.ACCEPTANCE_LENGTH))),
+        errors=ErrorEvidence(limit=errors),
+        client_errors=ErrorEvidence(limit=errors),
+        least_acceptance=_least_acceptance(checks.get(MetricName.ACCEPTANCE_LENGTH)),
+        latencies=latencies,
+        dry_run=tuple(check.name.value for check in analysis.metrics if is_advisory(check)),
+        **_others(checks),
+    )
+    needed = 100.0 * _tests(fresh) * trials / analysis.max_false_rollback_percent
+    return replace(fresh, needed_worse=needed)
+
+
+def _others(checks: Mapping[MetricName, MetricCheck]) -> _Others:
+    """The metrics that are judged only where they are asked for."""
+    rate = checks.get(MetricName.ACCEPTANCE_RATE)
+    fast = checks.get(MetricName.TOKENS_PER_SECOND)
+    crash = checks.get(MetricName.RESTARTS)
+    absolute = None if rate is None or rate.min_percent is None else rate.min_percent / 100
+    return {
+        "rate": None
+        if rate is None
+        else Floors.of(rate.name, factor=_least(rate), absolute=absolute),
+        "speed": None if fast is None else _speed(fast),
+        "restarts": None if crash is None else RestartEvidence(limit=crash.max_restarts or 0),
+    }
+
+
+def _speed(check: MetricCheck) -> SpeedEvidence:
+    least = None if check.min is None else float(check.min)
+    return speed.begin(check.name, factor=_least(check), least=least)
+
+
+def _percent(check: MetricCheck | None, field: str, default: int) -> float:
+    value: int | None = getattr(check, field, None)
+    return (default if value is None else value) / 100
+
+
+def _least(check: MetricCheck | None) -> float:
+    """The factor on stable's that is asked for."""
+    return _percent(check, "min_percent_of_stable", MIN_PERCENT_OF_STABLE)
+
+
+def _least_acceptance(check: MetricCheck | None) -> Floors:
+    """The bound on accepted tokens per step: the token that every step yields is not among them."""
+    least = None if check is None or check.min is None else float(check.min) - 1
+    return Floors.of(MetricName.ACCEPTANCE_LENGTH, factor=None, absolute=least)
+
+
+def _tests(evidence: Evidence) -> int:
+    """How many tests share the chance of a false rollback; counted restarts are none."""
+    found = len(evidence.metrics) - len(evidence.latencies) - (evidence.restarts is not None)
+    found += sum(len(each.tests) for each in evidence.latencies)
+    found += len(evidence.least_acceptance.tests)
+    if evidence.rate is not None:
+        found += len(evidence.rate.tests) - 1
+    if evidence.speed is not None:
+        found += len(evidence.speed.absolute.tests)
+    return max(found, 1)
+
+
+def is_advisory(check: MetricCheck) -> bool:
+    """Whether a metric is only shown; whole requests are unless one says otherwise.
+
+    A revision that answers at more length takes longer and is no worse for it.
+    """
+    if check.dry_run is not None:
+        return check.dry_run
+    return check.name is MetricName.END_TO_END_LATENCY
+
+
+def continues(evidence: Evidence, trial: str, analysis: Analysis, *, trials: int = 1) -> bool:
+    """Whether the evidence belongs to this trial and these limits; if not, begin anew."""
+    fresh = begin(trial, analysis, at=evidence.began_at, trials=trials)
+    return (
+        evidence.trial == fresh.trial
+        and evidence.metrics == fresh.metrics
+        and evidence.needed_worse == fresh.needed_worse
+        and evidence.acceptance.limit == fresh.acceptance.limit
+        and evidence.errors.limit == fresh.errors.limit
+        and evidence.least_acceptance.limits == fresh.least_acceptance.limits
+        and (evidence.rate and evidence.rate.limits) == (fresh.rate and fresh.rate.limits)
+        and (evidence.speed and evidence.speed.limits) == (fresh.speed and fresh.speed.limits)
+        and (evidence.restarts and evidence.restarts.limit)
+        == (fresh.restarts and fresh.restarts.limit)
+        and evidence.dry_run == fresh.dry_run
+        and [x.limits for x in evidence.latencies] == [x.limits for x in fresh.latencies]
+    )
