@@ -1,4 +1,4 @@
-"""The engine's command line, for vLLM 0.32.0."""
+"""The engine's command line, by method and by version of vLLM."""
 
 import itertools
 import json
@@ -118,7 +118,7 @@ def test_paths_and_values_arrive_unmangled():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        pytest.param({"engineVersion": "0.6.6"}, "0.6.6", id="unknown version"),
+        pytest.param({"engineVersion": "0.5.4"}, "0.5.4", id="unknown version"),
         pytest.param({"extraArgs": ["--max-num-seqs", "4"]}, "engine.maxNumSeqs", id="flag twice"),
         pytest.param(
             {"speculation": draft(extra={"num_speculative_tokens": 3})},
@@ -142,3 +142,87 @@ def test_refused_before_the_engine_starts(changes, says):
     with pytest.raises(WorkerFailure, match=says) as caught:
         command(a_config(**changes), "/models/draft")
     assert (caught.value.reason, caught.value.retryable) == ("InvalidArguments", False)
+
+
+METHODS = [
+    ("NGramGPU", {}, {"method": "ngram_gpu", "prompt_lookup_min": 2, "prompt_lookup_max": 4}),
+    ("Suffix", {}, {"method": "suffix"}),
+    ("Eagle", {"draft": {"model": "file:///d"}}, {"method": "eagle"}),
+    ("Eagle3", {"draft": {"model": "file:///d"}}, {"method": "eagle3"}),
+    ("MTP", {}, {"method": "mtp"}),
+    ("MTP", {"draft": {"model": "file:///d"}}, {"method": "mtp"}),
+    ("Medusa", {"draft": {"model": "file:///d"}}, {"method": "medusa"}),
+    ("DFlash", {"draft": {"model": "file:///d"}}, {"method": "dflash"}),
+    ("DSpark", {}, {"method": "dspark"}),
+    ("Custom", {"customClass": "my.Proposer"}, {"method": "custom_class", "model": "my.Proposer"}),
+]
+
+
+@pytest.mark.parametrize("method, words, expected", METHODS, ids=[each[0] for each in METHODS])
+def test_every_method_always_says_its_name(method, words, expected):
+    config = a_config(speculation={"method": method, "numSpeculativeTokens": 3, **words})
+    path = "/models/draft" if "draft" in words else None
+    of_draft = {"model": path, "draft_tensor_parallel_size": 1} if path else {}
+    assert speculative(config, path) == {"num_speculative_tokens": 3, **of_draft, **expected}
+
+
+def test_old_engines_get_a_flag_for_each_value_and_no_json():
+    config = a_config(
+        engineVersion="0.6.6", speculation=draft(extra={"max_model_len": 4096}), maxModelLen=8192
+    )
+    words = command(config, "/models/draft")
+    flags = dict(itertools.pairwise(words))
+    assert flags["--speculative-model"] == "/models/draft"
+    assert flags["--num-speculative-tokens"] == "5"
+    assert flags["--speculative-draft-tensor-parallel-size"] == "1"
+    assert flags["--speculative-max-model-len"] == "4096"
+    assert "--speculative-config" not in words
+    assert "--shutdown-timeout" not in words
+
+
+def test_old_engines_spell_ngram_as_a_model_that_is_none():
+    window = {"promptLookupMin": 3, "promptLookupMax": 9}
+    speculation = {"method": "NGram", "numSpeculativeTokens": 4, "ngram": window}
+    flags = dict(
+        itertools.pairwise(command(a_config(engineVersion="0.6.6.post1", speculation=speculation)))
+    )
+    assert flags["--speculative-model"] == "[ngram]"
+    assert (flags["--ngram-prompt-lookup-min"], flags["--ngram-prompt-lookup-max"]) == ("3", "9")
+
+
+@pytest.mark.parametrize("version, drains", [("0.12.0", False), ("0.18.0", True), ("0.32.0", True)])
+def test_the_engines_own_drain_is_asked_for_where_there_is_one(version, drains):
+    assert ("--shutdown-timeout" in command(a_config(engineVersion=version))) is drains
+
+
+def test_a_multi_token_head_is_named_by_its_family_before_there_was_one_name():
+    speculation = {"method": "MTP", "numSpeculativeTokens": 1}
+    found = speculative(a_config(engineVersion="0.10.2", speculation=speculation))
+    assert found["method"] == "deepseek_mtp"
+
+
+def test_an_unknown_version_runs_only_if_that_is_said():
+    config = a_config(engineVersion="0.99.1", allowUnknownVersion=True, speculation=draft())
+    assert "--speculative-config" in command(config, "/models/draft")
+
+
+def test_adapters_and_copies_of_the_model():
+    adapters = [{"name": "sql", "model": "file:///a"}, {"name": "org/de", "model": "file:///b"}]
+    words = engine_command(
+        a_config(lora={"adapters": adapters, "maxAdapters": 2, "maxRank": 32}, dataParallelSize=2),
+        target_path="/t",
+        draft_path=None,
+        port=8000,
+        adapter_paths={"sql": "/a", "org/de": "/b"},
+    )
+    at = words.index("--enable-lora")
+    assert words[at:] == [
+        *("--enable-lora", "--max-loras", "2", "--max-lora-rank", "32"),
+        *("--lora-modules", "sql=/a", "org/de=/b"),
+    ]
+    assert words[words.index("--data-parallel-size") + 1] == "2"
+
+
+def test_none_really_starts_without_speculation():
+    for version in ("0.6.6", "0.32.0"):
+        assert not [word for word in command(a_config(engineVersion=version)) if "spec" in word]

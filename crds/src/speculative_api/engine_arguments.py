@@ -2,61 +2,72 @@
 
 Comes in: a spec, or its parts. Goes out: sentences that name the field, the
 value and the remedy. The operator calls `findings` at acceptance (any finding
-refuses the spec) and `warnings` for its events; the worker calls the parts
-again before it starts the engine; `lint` calls both.
+refuses the spec) and shows `warnings` beside it; the worker calls the same
+again before it starts the engine; `lint` calls both. What a version takes is
+read from the table (`engine_tables`).
 """
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from speculative_api import engine_combinations as combinations
 from speculative_api import engine_tables as tables
-from speculative_api.v1alpha1 import Method, SpeculativeDeploymentSpec
+from speculative_api.engine_request import EngineRequest, request_of
+from speculative_api.engine_tables import Facts
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 
-_HIGH_UTILIZATION_PERCENT: Final = 95
-_LONG_NGRAM_DRAFT_TOKENS: Final = 32
+DEFAULT_VERSION: Final = EngineRequest().version
+_LOSSY_REMEDY: Final = (
+    "remove it, or say so in words with speculation.allowLossy: OutputMayDifferFromTarget"
+)
+_OTHER_ENGINES: Final = ("sglang", "tensorrt", "trtllm", "tgi", "llama.cpp", "lmdeploy", "mlc")
 
 
 def findings(spec: SpeculativeDeploymentSpec) -> list[str]:
     """Everything in `spec` that the engine would refuse or that a field already says."""
-    draft = spec.speculation.draft
-    return [
-        *extra_findings(
-            spec.speculation.extra or {},
-            method=spec.speculation.method.value,
-            num_speculative_tokens=spec.speculation.num_speculative_tokens,
-            max_model_len=spec.target.max_model_len,
-            max_num_seqs=spec.engine.max_num_seqs,
-        ),
-        *argument_findings(spec.engine.extra_args),
-        *draft_parallel_findings(
-            draft.tensor_parallel_size if draft else 1,
-            target_parallel_size=spec.target.tensor_parallel_size,
-        ),
-    ]
+    return request_findings(request_of(spec))
 
 
 def warnings(spec: SpeculativeDeploymentSpec) -> list[str]:
     """What the engine accepts although it often disappoints; nothing is changed."""
-    found = []
-    percent = spec.engine.gpu_memory_utilization_percent
-    if spec.speculation.method is Method.DRAFT_MODEL and percent >= _HIGH_UTILIZATION_PERCENT:
-        found.append(
-            f"engine.gpuMemoryUtilizationPercent {percent} with a separate draft model leaves "
-            f"little memory: the draft's weights and cache share the GPU; below "
-            f"{_HIGH_UTILIZATION_PERCENT} is safer"
-        )
-    tokens = spec.speculation.num_speculative_tokens or 0
-    if spec.speculation.method is Method.NGRAM and tokens > _LONG_NGRAM_DRAFT_TOKENS:
-        found.append(
-            f"speculation.numSpeculativeTokens {tokens} is long for NGram: few of so many draft "
-            "tokens are accepted, and every one of them is verified"
-        )
-    return found
+    return request_warnings(request_of(spec))
+
+
+def request_findings(request: EngineRequest) -> list[str]:
+    """As `findings`; with an unknown version nothing else is said, for nothing else is known."""
+    if problem := _version_problem(request):
+        return [problem]
+    return [
+        *_method_findings(request),
+        *extra_findings(
+            request.extra,
+            method=request.method,
+            num_speculative_tokens=request.num_speculative_tokens,
+            max_model_len=request.max_model_len,
+            max_num_seqs=request.max_num_seqs,
+            version=request.version,
+            allow_lossy=request.allow_lossy,
+        ),
+        *argument_findings(request.extra_args, version=request.version),
+        *draft_parallel_findings(
+            request.draft_tensor_parallel_size, target_parallel_size=request.tensor_parallel_size
+        ),
+        *combinations.combination_findings(request, "refuse"),
+    ]
+
+
+def request_warnings(request: EngineRequest) -> list[str]:
+    """As `warnings`."""
+    return [
+        *_unknown_version_warnings(request),
+        *combinations.combination_findings(request, "warn"),
+        *combinations.rules_of_thumb(request),
+    ]
 
 
 def draft_parallel_findings(draft_parallel_size: int, *, target_parallel_size: int) -> list[str]:
-    """A draft is split like its target or not at all (vLLM 0.32.0 refuses the rest)."""
+    """A draft is split like its target or not at all (vLLM refuses the rest, every version)."""
     if draft_parallel_size in (1, target_parallel_size):
         return []
     return [
@@ -72,11 +83,15 @@ def extra_findings(
     num_speculative_tokens: int | None,
     max_model_len: int | None,
     max_num_seqs: int,
+    version: str = DEFAULT_VERSION,
+    allow_lossy: bool = False,
 ) -> list[str]:
     """Checks `speculation.extra` against the keys and values that the engine knows."""
-    found = []
+    facts, found = tables.facts_of(version), []
     for key, value in extra.items():
-        if problem := _key_problem(key, method) or _value_problem(key, value):
+        problem = _key_problem(key, method, facts, allow_lossy=allow_lossy)
+        problem = problem or _value_problem(key, value, facts, allow_lossy=allow_lossy)
+        if problem:
             found.append(f"speculation.extra.{key}: {problem}")
     found += _heterogeneous_vocabulary_findings(extra)
     length = extra.get("max_model_len")
@@ -87,64 +102,124 @@ def extra_findings(
         )
     schedule = extra.get("num_speculative_tokens_per_batch_size")
     if isinstance(schedule, list):
-        found += _schedule_findings(
+        found += combinations.schedule_findings(
             schedule, largest_k=num_speculative_tokens or 0, max_num_seqs=max_num_seqs
         )
     return found
 
 
-def argument_findings(arguments: Sequence[str]) -> list[str]:
+def argument_findings(arguments: Sequence[str], *, version: str = DEFAULT_VERSION) -> list[str]:
     """Checks `engine.extraArgs`: flags that a field says, that are old, or that may not be set."""
-    found = []
+    facts, found = tables.facts_of(version), []
     if arguments and not arguments[0].startswith("-"):
         found.append(
             f"engine.extraArgs[0] {arguments[0]!r} is a value without a flag: start with the flag"
         )
     for index, argument in enumerate(arguments):
-        if problem := _argument_problem(argument):
+        if problem := _argument_problem(argument, facts):
             found.append(f"engine.extraArgs[{index}] {_shown(argument)}: {problem}")
     return found
 
 
-def _key_problem(key: str, method: str) -> str | None:
-    if field := tables.KEY_FIELDS.get(key):
-        return f"{field} says this already; remove it here"
-    if remedy := tables.OLD_KEYS.get(key):
-        return f"belongs to earlier engines; {remedy}"
-    if key in tables.LOSSY_KEYS:
-        return "makes up acceptance and so changes the output; remove it"
-    if key not in tables.SPECULATIVE_KEYS:
-        return f"not a key of engine 0.32.0{_suggestion(key)}"
-    methods = tables.KEY_METHODS.get(key)
-    if methods is not None and method not in methods:
-        belongs = (
-            f"is for method {' or '.join(methods)} only" if methods else "is for other methods"
+def _version_problem(request: EngineRequest) -> str | None:
+    version = request.version
+    if any(version.lower().startswith(name) for name in _OTHER_ENGINES):
+        return (
+            f"engine.version {version!r}: the only engine here is vLLM; use an image with vLLM "
+            "and give its version, such as 0.32.0"
         )
-        return f"{belongs}, not {method}; remove it"
+    if tables.is_known(version) or request.allow_unknown_version:
+        return None
+    series = [".".join(known.split(".")[:2]) for known in tables.known_versions()]
+    return (
+        f"engine.version {version!r} is not in the table, which knows vLLM "
+        f"{series[0]}, {series[1]} to {series[-1]}: its flags and metric names cannot be chosen; "
+        "use one of these, or set engine.allowUnknownVersion: true to have it treated like the "
+        "nearest older one"
+    )
+
+
+def _unknown_version_warnings(request: EngineRequest) -> Iterable[str]:
+    if tables.is_known(request.version):
+        return
+    major, minor = tables.facts_of(request.version).series
+    yield (
+        f"engine.version {request.version!r} is not in the table; it is given the flags of "
+        f"{major}.{minor}, and an engine that refuses them fails the revision"
+    )
+
+
+def _method_findings(request: EngineRequest) -> Iterable[str]:
+    method, facts = request.method, tables.facts_of(request.version)
+    if method != "None" and method not in facts.methods:
+        since = " and ".join(tables.since_of_method(method))
+        yield (
+            f"speculation.method {method}: engine {facts.version} does not have it; it is in "
+            f"{since}. Choose another method or engine.version"
+        )
+    elif method == "MTP" and request.has_draft and not facts.takes_json:
+        yield f"speculation.draft: engine {facts.version} takes no draft for MTP; remove it"
+    if request.data_parallel_size > 1 and "--data-parallel-size" not in facts.flags:
+        yield (
+            f"target.dataParallelSize {request.data_parallel_size}: engine {facts.version} has no "
+            "data parallelism; raise spec.replicas instead"
+        )
+
+
+def _key_problem(key: str, method: str, facts: Facts, *, allow_lossy: bool) -> str | None:
+    if field := tables.key_field(key):
+        return f"{field} says this already; remove it here"
+    if remedy := tables.misnamed_key(key):
+        return f"belongs to earlier engines; {remedy}" if "remote" not in remedy else remedy
+    if key in facts.lossy_keys:
+        return None if allow_lossy else f"changes the output; {_LOSSY_REMEDY}"
+    known = facts.keys.get(key)
+    if known is None:
+        return _unknown_key(key, facts)
+    if known.methods is not None and method not in known.methods:
+        return f"is for method {' or '.join(known.methods)} only, not {method}; remove it"
+    if not facts.takes_json and known.flag is None:
+        return f"engine {facts.version} has no flag for it; remove it"
     return None
 
 
-def _suggestion(key: str) -> str:
-    known = [*tables.SPECULATIVE_KEYS, *tables.KEY_FIELDS]
+def _unknown_key(key: str, facts: Facts) -> str:
+    """A key of other versions, a misspelt one, or nobody's."""
+    rows = tables.versions_of_key(key)
+    for row in rows:
+        since = tables.series_of(row["since"])
+        if since is not None and since > facts.series:
+            return f"engine {facts.version} does not know it yet, {row['since']} does; remove it"
+    if rows:
+        remedy = rows[0].get("instead", "it changed the output; remove it")
+        return f"belongs to earlier engines; {remedy}"
+    return f"not a key of engine {facts.version}{_suggestion(key, facts)}"
+
+
+def _suggestion(key: str, facts: Facts) -> str:
+    known = [*facts.keys, *tables.key_fields()]
     spelled = key.strip("-").replace("-", "_").lower()
     near = [spelled] if spelled in known else difflib.get_close_matches(spelled, known, n=1)
     if not near:
         return "; remove it or check its spelling"
-    field = tables.KEY_FIELDS.get(near[0])
+    field = tables.key_field(near[0])
     return f"; did you mean {near[0]}" + (f" (written as {field})?" if field else "?")
 
 
-def _value_problem(key: str, value: Any) -> str | None:
-    kind = tables.SPECULATIVE_KEYS[key]
+def _value_problem(key: str, value: Any, facts: Facts, *, allow_lossy: bool) -> str | None:
+    known = facts.keys.get(key)
+    kind = known.kind if known is not None else facts.lossy_keys[key]
     if not _is_kind(value, kind):
         article = "an" if kind == "integer" else "a"
         return f"must be {article} {kind}, not {value!r}"
-    if key == "rejection_sample_method" and value not in tables.LOSSLESS_REJECTION:
-        allowed = " or ".join(tables.LOSSLESS_REJECTION)
-        return f"{value!r} changes the output; use {allowed}, or remove it"
-    if key == "draft_sample_method" and value not in ("greedy", "probabilistic"):
-        return f"{value!r} is not known; use greedy or probabilistic"
-    return None
+    allowed = facts.choices.get(key)
+    if allowed is None or value in allowed:
+        return None
+    if allow_lossy and value in facts.lossy_choices.get(key, ()):
+        return None
+    if not allow_lossy and value in tables.lossy_anywhere(key):
+        return f"{value!r} changes the output; use {' or '.join(allowed)}, or {_LOSSY_REMEDY}"
+    return f"{value!r} is not known to engine {facts.version}; use {' or '.join(allowed)}"
 
 
 def _is_kind(value: Any, kind: str) -> bool:
@@ -152,19 +227,15 @@ def _is_kind(value: Any, kind: str) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
-            return _is_integer(value)
+            return combinations.is_integer(value)
         case "number":
-            return _is_integer(value) or isinstance(value, float)
+            return combinations.is_integer(value) or isinstance(value, float)
         case "text":
             return isinstance(value, str)
         case "list":
             return isinstance(value, list)
         case _:
             return isinstance(value, dict)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _heterogeneous_vocabulary_findings(extra: Mapping[str, Any]) -> list[str]:
@@ -177,71 +248,43 @@ def _heterogeneous_vocabulary_findings(extra: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _schedule_findings(schedule: list[Any], *, largest_k: int, max_num_seqs: int) -> list[str]:
-    name = "speculation.extra.num_speculative_tokens_per_batch_size"
-    expected_start = 1
-    for index, entry in enumerate(schedule):
-        if not (
-            isinstance(entry, list) and len(entry) == 3 and all(_is_integer(part) for part in entry)
-        ):
-            return [f"{name}[{index}]: must be [first batch size, last batch size, tokens]"]
-        start, end, tokens = entry
-        if start != expected_start or end < start:
-            return [
-                f"{name}[{index}]: {entry} must start at batch size {expected_start}: ranges are "
-                "ordered and leave no gap"
-            ]
-        if not 0 <= tokens <= largest_k:
-            return [
-                f"{name}[{index}]: {tokens} tokens must lie between 0 and "
-                f"speculation.numSpeculativeTokens {largest_k}"
-            ]
-        expected_start = end + 1
-    if expected_start <= max_num_seqs:
-        return [
-            f"{name}: ends at batch size {expected_start - 1}, below engine.maxNumSeqs "
-            f"{max_num_seqs}; add a range"
-        ]
-    return []
-
-
-def _argument_problem(argument: str) -> str | None:
+def _argument_problem(argument: str, facts: Facts) -> str | None:
     if not argument.startswith("-") or _is_number(argument):
         return None
     flag, _, _ = argument.partition("=")
     if any(mark.isspace() for mark in flag):
         return "holds a space: write the flag and its value as two list items"
-    return _flag_problem(_normalised(flag))
+    return _flag_problem(_normalised(flag, facts), facts)
 
 
-def _normalised(flag: str) -> str:
+def _normalised(flag: str, facts: Facts) -> str:
     """The flag as the engine's own parser reads it: hyphens, without `.key` of a JSON flag."""
     if flag.startswith("--"):
         return "--" + flag[2:].partition(".")[0].rstrip("+").replace("_", "-")
     head = flag.partition(".")[0]
-    for short in sorted(tables.SHORT_FLAGS, key=len, reverse=True):
+    for short in sorted(facts.short_flags, key=len, reverse=True):
         if head == short or (head.startswith(short) and head[len(short) :].isdigit()):
-            return tables.SHORT_FLAGS[short]
+            return facts.short_flags[short]
     return head
 
 
-def _flag_problem(flag: str) -> str | None:
-    if field := tables.OLD_FLAGS.get(flag):
-        return f"belongs to earlier engines; it was replaced by {field}"
-    if field := tables.FLAG_FIELDS.get(flag):
+def _flag_problem(flag: str, facts: Facts) -> str | None:
+    if field := facts.flags.get(flag):
         return f"{field} says this already; remove it here and set the field"
-    if reason := tables.REFUSED_FLAGS.get(flag):
+    if reason := tables.refused_flags().get(flag):
         return f"not allowed: {reason}"
-    for prefix, reason in tables.REFUSED_PREFIXES.items():
-        if flag.startswith(prefix):
-            return f"not allowed: {reason}"
-    if flag.startswith("--") and len(flag) > 2 and (meant := _abbreviated(flag)):
-        return f"the engine reads it as short for {meant}; {_flag_problem(meant)}"
+    if other := tables.other_flags(facts.series).get(flag):
+        field, until = other
+        if until and (tables.series_of(until) or facts.series) <= facts.series:
+            return f"belongs to earlier engines; it was replaced by {field}"
+        return f"engine {facts.version} does not know it; {field} says it, where there is need"
+    if flag.startswith("--") and len(flag) > 2 and (meant := _abbreviated(flag, facts)):
+        return f"the engine reads it as short for {meant}; {_flag_problem(meant, facts)}"
     return None
 
 
-def _abbreviated(flag: str) -> str | None:
-    reserved: Iterable[str] = (*tables.FLAG_FIELDS, *tables.REFUSED_FLAGS)
+def _abbreviated(flag: str, facts: Facts) -> str | None:
+    reserved: Iterable[str] = (*facts.flags, *tables.refused_flags())
     return next((name for name in reserved if name.startswith(flag)), None)
 
 

@@ -1,182 +1,248 @@
-"""Data for `engine_arguments`: what vLLM 0.32.0 takes, and which field here says it.
+"""PURE: what each engine version takes and reports, read from `engines/vllm.json`.
 
-Read from vllm/config/speculative.py, vllm/engine/arg_utils.py,
-vllm/entrypoints/launchers/cli_args.py and vllm/utils/argparse_utils.py at 0.32.0.
+A row of the table holds from one series of releases ("0.18") up to, not
+including, another; each has its source. `facts_of` picks the rows of a version.
+Called by `engine_arguments`, `engine_combinations` and the worker.
 """
 
-from collections.abc import Mapping
-from typing import Final
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final, Literal
 
-SPECULATIVE_KEYS: Final[Mapping[str, str]] = {
-    "enforce_eager": "boolean",
-    "quantization": "text",
-    "moe_backend": "text",
-    "attention_backend": "text",
-    "kv_cache_dtype": "text",
-    "max_model_len": "integer",
-    "code_revision": "text",
-    "index_share_for_mtp_iteration": "boolean",
-    "disable_padded_drafter_batch": "boolean",
-    "disable_eagle_block_drop": "boolean",
-    "use_local_argmax_reduction": "boolean",
-    "use_heterogeneous_vocab": "boolean",
-    "parallel_drafting": "boolean",
-    "num_speculative_tokens_per_batch_size": "list",
-    "suffix_decoding_max_tree_depth": "integer",
-    "suffix_decoding_max_cached_requests": "integer",
-    "suffix_decoding_max_spec_factor": "number",
-    "suffix_decoding_min_token_prob": "number",
-    "draft_load_config": "map",
-    "rejection_sample_method": "text",
-    "enable_adaptive_verification": "boolean",
-    "draft_sample_method": "text",
-    "dspark_draft_topk": "integer",
-}
-"""Keys of SpeculativeConfig that `speculation.extra` may hold, each with its kind of value."""
+Series = tuple[int, int]
+Verdict = Literal["warn", "refuse"]
 
-KEY_FIELDS: Final[Mapping[str, str]] = {
-    "method": "speculation.method",
-    "model": "speculation.draft.model",
-    "revision": "speculation.draft.model (hf://owner/name@revision)",
-    "num_speculative_tokens": "speculation.numSpeculativeTokens",
-    "draft_tensor_parallel_size": "speculation.draft.tensorParallelSize",
-    "tensor_parallel_size": "speculation.draft.tensorParallelSize",
-    "prompt_lookup_min": "speculation.ngram.promptLookupMin",
-    "prompt_lookup_max": "speculation.ngram.promptLookupMax",
-}
-"""Keys that a field of the resource already says."""
+_VERSION: Final = re.compile(r"^(\d+)\.(\d+)(?:\.\d+.*)?$")
 
-KEY_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
-    "quantization": ("DraftModel",),
-    "moe_backend": ("DraftModel",),
-    "attention_backend": ("DraftModel",),
-    "kv_cache_dtype": ("DraftModel",),
-    "max_model_len": ("DraftModel",),
-    "code_revision": ("DraftModel",),
-    "draft_load_config": ("DraftModel",),
-    "use_heterogeneous_vocab": ("DraftModel",),
-    "use_local_argmax_reduction": ("DraftModel",),
-    "parallel_drafting": ("DraftModel",),
-    "draft_sample_method": ("DraftModel",),
-    "index_share_for_mtp_iteration": (),
-    "suffix_decoding_max_tree_depth": (),
-    "suffix_decoding_max_cached_requests": (),
-    "suffix_decoding_max_spec_factor": (),
-    "suffix_decoding_min_token_prob": (),
-    "dspark_draft_topk": (),
-    "enable_adaptive_verification": (),
-}
-"""Keys that say something for these methods only; an empty tuple: for none that is known here."""
 
-LOSSLESS_REJECTION: Final = ("standard", "block")
-"""Values of rejection_sample_method that leave the target's distribution unchanged."""
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the engine's speculative configuration."""
 
-LOSSY_KEYS: Final = ("synthetic_acceptance_rates", "synthetic_acceptance_length")
+    kind: str
+    """boolean, integer, number, text, list or map."""
+    methods: tuple[str, ...] | None
+    """Methods it says something for; None: all."""
+    flag: str | None
+    """How engines without a JSON value spell it."""
 
-OLD_KEYS: Final[Mapping[str, str]] = {
-    "disable_by_batch_size": "use num_speculative_tokens_per_batch_size, a schedule by batch size",
-    "disable_logprobs": "remove it: log-probabilities are always those of the target",
-    "disable_log_stats": "remove it: the operator judges by these counters",
-    "disable_mqa_scorer": "remove it: this engine has one scorer",
-    "acceptance_method": "use rejection_sample_method: standard or block",
-    "posterior_threshold": "remove it: typical acceptance changed the output and is gone",
-    "posterior_alpha": "remove it: typical acceptance changed the output and is gone",
-    "typical_acceptance_sampler_posterior_threshold": "remove it: typical acceptance is gone",
-    "typical_acceptance_sampler_posterior_alpha": "remove it: typical acceptance is gone",
-    "ngram_prompt_lookup_max": "use speculation.ngram.promptLookupMax",
-    "ngram_prompt_lookup_min": "use speculation.ngram.promptLookupMin",
-    "speculative_model": "use speculation.draft.model",
-    "speculative_disable_by_batch_size": "use num_speculative_tokens_per_batch_size",
-    "draft_model": "use speculation.draft.model",
-}
-"""Keys of earlier engine generations, with what to do instead."""
 
-FLAG_FIELDS: Final[Mapping[str, str]] = {
-    "--model": "target.model",
-    "--revision": "target.model (hf://owner/name@revision)",
-    "--served-model-name": "target.servedModelName",
-    "--tensor-parallel-size": "target.tensorParallelSize",
-    "--pipeline-parallel-size": "target.pipelineParallelSize",
-    "--dtype": "target.dtype",
-    "--quantization": "target.quantization",
-    "--kv-cache-dtype": "target.kvCacheDtype",
-    "--max-model-len": "target.maxModelLen",
-    "--trust-remote-code": "target.trustRemoteCode",
-    "--no-trust-remote-code": "target.trustRemoteCode",
-    "--max-num-seqs": "engine.maxNumSeqs",
-    "--gpu-memory-utilization": "engine.gpuMemoryUtilizationPercent",
-    "--device-memory-utilization": "engine.gpuMemoryUtilizationPercent",
-    "--shutdown-timeout": "engine.drainSeconds",
-    "--download-dir": "modelCache.persistentVolumeClaim",
-    "--speculative-config": "speculation",
-    "--spec-method": "speculation.method",
-    "--spec-model": "speculation.draft.model",
-    "--spec-tokens": "speculation.numSpeculativeTokens",
-}
-"""Flags that the worker renders from a field."""
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Features that do not go together, or not well."""
 
-SHORT_FLAGS: Final[Mapping[str, str]] = {
-    "-sc": "--speculative-config",
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-q": "--quantization",
-    "-dp": "--data-parallel-size",
-    "-dpn": "--data-parallel-rank",
-    "-dpr": "--data-parallel-start-rank",
-    "-dpl": "--data-parallel-size-local",
-    "-dpa": "--data-parallel-address",
-    "-dpp": "--data-parallel-rpc-port",
-    "-dpb": "--data-parallel-backend",
-    "-dph": "--data-parallel-hybrid-lb",
-    "-dpe": "--data-parallel-external-lb",
-    "-n": "--nnodes",
-    "-r": "--node-rank",
-}
-"""Short spellings of refused flags."""
+    features: frozenset[str]
+    methods: frozenset[str]
+    verdict: Verdict
+    because: str
+    source: str
 
-REFUSED_FLAGS: Final[Mapping[str, str]] = {
-    "--host": "the worker sets it: probes and gateway reach the engine there",
-    "--port": "the worker sets it: probes and gateway reach the engine there",
-    "--uds": "the gateway reaches the engine over TCP only",
-    "--grpc": "the gateway speaks HTTP to the engine",
-    "--headless": "the gateway speaks HTTP to the engine",
-    "--config": "a file could set any flag unseen; write its flags here one by one",
-    "--disable-log-stats": "the operator judges by the engine's counters",
-    "--api-key": "a secret on a command line can be read by anyone on the node; the gateway "
-    "authenticates clients",
-    "--hf-token": "a secret on a command line can be read by anyone on the node; set HF_TOKEN in "
-    "pod.env from a Secret",
-    "--root-path": "probes and gateway expect the API at /",
-    "--ssl-keyfile": "probes and gateway reach the engine without TLS inside the cluster",
-    "--ssl-certfile": "probes and gateway reach the engine without TLS inside the cluster",
-    "--nnodes": "one pod is one engine here",
-    "--node-rank": "one pod is one engine here",
-    "--master-addr": "one pod is one engine here",
-    "--master-port": "one pod is one engine here",
-    "--data-parallel-size": "GPUs per pod are tensorParallelSize x pipelineParallelSize; raise "
-    "spec.replicas instead",
-}
-"""Flags that no field says and that may not be set, each with the reason."""
 
-REFUSED_PREFIXES: Final[Mapping[str, str]] = {
-    "--data-parallel-": REFUSED_FLAGS["--data-parallel-size"],
-}
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The table's rows for one version."""
 
-OLD_FLAGS: Final[Mapping[str, str]] = {
-    "--speculative-model": "speculation.draft.model",
-    "--num-speculative-tokens": "speculation.numSpeculativeTokens",
-    "--speculative-draft-tensor-parallel-size": "speculation.draft.tensorParallelSize",
-    "--speculative-max-model-len": "speculation.extra.max_model_len",
-    "--speculative-model-quantization": "speculation.extra.quantization",
-    "--speculative-disable-by-batch-size": "speculation.extra."
-    "num_speculative_tokens_per_batch_size",
-    "--speculative-disable-mqa-scorer": "nothing: this engine has one scorer",
-    "--ngram-prompt-lookup-max": "speculation.ngram.promptLookupMax",
-    "--ngram-prompt-lookup-min": "speculation.ngram.promptLookupMin",
-    "--spec-decoding-acceptance-method": "speculation.extra.rejection_sample_method",
-    "--typical-acceptance-sampler-posterior-threshold": "nothing: typical acceptance is gone",
-    "--typical-acceptance-sampler-posterior-alpha": "nothing: typical acceptance is gone",
-    "--disable-logprobs-during-spec-decoding": "nothing: log-probabilities are the target's",
-    "--use-v2-block-manager": "nothing: this engine has one block manager",
-}
-"""Flags of earlier engine generations, with the field that replaced them."""
+    version: str
+    series: Series
+    """The series whose rows these are: the version's own, or the nearest below an unknown one."""
+    takes_json: bool
+    """Whether there is one `--speculative-config`; earlier engines have a flag for each value."""
+    methods: Mapping[str, str]
+    """Our name to the engine's."""
+    aliases: frozenset[str]
+    """Other names that the engine has for MTP."""
+    keys: Mapping[str, Key]
+    lossy_keys: Mapping[str, str]
+    """Keys that change the output, with their kind of value."""
+    choices: Mapping[str, tuple[str, ...]]
+    """Values of a key that leave the target's distribution unchanged."""
+    lossy_choices: Mapping[str, tuple[str, ...]]
+    """Values of a key that change the output."""
+    flags: Mapping[str, str]
+    """Flags of this version that a field says, with the field."""
+    short_flags: Mapping[str, str]
+    combinations: tuple[Combination, ...]
+    metrics: Mapping[str, tuple[str, ...]]
+    """Meaning to the names that this version may report, newest first."""
+
+
+def series_of(version: str) -> Series | None:
+    """Major and minor of a version; None for what is no version, such as `latest`."""
+    found = _VERSION.match(version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def is_known(version: str) -> bool:
+    """Whether the table was read from a release of this series."""
+    return series_of(version) in _known()
+
+
+def known_versions() -> tuple[str, ...]:
+    """The releases that the table was read from, oldest first."""
+    return tuple(table()["read"])
+
+
+@functools.cache
+def facts_of(version: str) -> Facts:
+    """The rows for a version; for one that is not known, those of the nearest series below it.
+
+    Versions that can't be read as one get the newest rows.
+    """
+    known = sorted(_known())
+    asked = series_of(version)
+    below = [series for series in known if asked is None or series <= asked]
+    series = below[-1] if below else known[0]
+    content = table()
+    return Facts(
+        version=version,
+        series=series,
+        takes_json=series >= _parsed(content["speculative_config_since"]),
+        methods={row["method"]: row["engine"] for row in _rows("methods", series)},
+        aliases=frozenset(row["alias"] for row in _rows("aliases", series)),
+        keys={row["key"]: _key(row) for row in _rows("keys", series)},
+        lossy_keys={row["key"]: row["kind"] for row in _rows("lossy_keys", series)},
+        choices=_choices(series, lossy=False),
+        lossy_choices=_choices(series, lossy=True),
+        flags={row["flag"]: row["field"] for row in _rows("flags", series)},
+        short_flags=_short_flags(content),
+        combinations=tuple(_combination(row) for row in _rows("combinations", series)),
+        metrics=_metrics(_rows("metrics", series)),
+    )
+
+
+def all_metrics() -> Mapping[str, tuple[str, ...]]:
+    """Meaning to every name that any version reports, newest first.
+
+    An engine is read by these and not by its version: names are exported
+    under both spellings for a while, and an image may lie about its version.
+    """
+    return _metrics(table()["metrics"])
+
+
+@functools.cache
+def all_aliases() -> Mapping[str, str]:
+    """Every other name of a method, of any version, with the name here."""
+    return {row["alias"]: row["method"] for row in table()["aliases"]}
+
+
+def key_field(key: str) -> str | None:
+    """The field that says a key already."""
+    return _pairs("key_fields", "key", "field").get(key)
+
+
+def key_fields() -> Iterable[str]:
+    """All keys that a field says."""
+    return _pairs("key_fields", "key", "field")
+
+
+def misnamed_key(key: str) -> str | None:
+    """What to do instead of a name that no version has as a key."""
+    return _pairs("misnamed_keys", "key", "remedy").get(key)
+
+
+def versions_of_key(key: str) -> tuple[dict[str, Any], ...]:
+    """All rows about a key, also those that change the output, whatever the version."""
+    content = table()
+    return tuple(row for row in (*content["keys"], *content["lossy_keys"]) if row["key"] == key)
+
+
+def lossy_anywhere(key: str) -> frozenset[str]:
+    """Values of a key that change the output, in whatever version."""
+    rows = table()["choices"]
+    return frozenset(row["value"] for row in rows if row["key"] == key and row.get("lossy"))
+
+
+def other_flags(series: Series) -> Mapping[str, tuple[str, str]]:
+    """Flags that this series does not have but others do: field, and `until` or empty."""
+    return {
+        row["flag"]: (row["field"], row.get("until", ""))
+        for row in table()["flags"]
+        if not _holds(row, series)
+    }
+
+
+def refused_flags() -> Mapping[str, str]:
+    """Flags that no field says and that may not be set, each with the reason."""
+    return _pairs("refused_flags", "flag", "why")
+
+
+def since_of_method(method: str) -> tuple[str, ...]:
+    """In words, which series have a method."""
+    return tuple(
+        f"{row['since']} to before {row['until']}" if "until" in row else f"{row['since']} or newer"
+        for row in table()["methods"]
+        if row["method"] == method
+    )
+
+
+@functools.cache
+def table() -> dict[str, Any]:
+    """The whole table as it is written."""
+    text = files("speculative_api").joinpath("engines/vllm.json").read_text("utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+@functools.cache
+def _known() -> frozenset[Series]:
+    return frozenset(_parsed(version) for version in table()["read"])
+
+
+def _parsed(text: str) -> Series:
+    found = series_of(text)
+    if found is None:
+        raise ValueError(f"engines/vllm.json: {text!r} is no version")
+    return found
+
+
+def _holds(row: Mapping[str, Any], series: Series) -> bool:
+    until = row.get("until")
+    return _parsed(row["since"]) <= series and (until is None or series < _parsed(until))
+
+
+def _rows(kind: str, series: Series) -> list[dict[str, Any]]:
+    return [row for row in table()[kind] if _holds(row, series)]
+
+
+@functools.cache
+def _pairs(kind: str, key: str, value: str) -> Mapping[str, str]:
+    return {row[key]: row[value] for row in table()[kind]}
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    methods = row.get("methods")
+    return Key(row["kind"], tuple(methods) if methods is not None else None, row.get("flag"))
+
+
+def _combination(row: Mapping[str, Any]) -> Combination:
+    return Combination(
+        features=frozenset(row["feature"].split("+")),
+        methods=frozenset(row["methods"]),
+        verdict=row["verdict"],
+        because=row["because"],
+        source=row["source"],
+    )
+
+
+def _choices(series: Series, *, lossy: bool) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for row in _rows("choices", series):
+        if row.get("lossy", False) is lossy:
+            found[row["key"]] = (*found.get(row["key"], ()), row["value"])
+    return found
+
+
+def _short_flags(content: Mapping[str, Any]) -> dict[str, str]:
+    rows = (*content["flags"], *content["refused_flags"])
+    return {row["short"]: row["flag"] for row in rows if "short" in row}
+
+
+def _metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        found[row["meaning"]] = (*found.get(row["meaning"], ()), row["name"])
+    return found

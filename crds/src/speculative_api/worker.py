@@ -42,11 +42,29 @@ class NGram(_Lenient):
 class WorkerSpeculation(_Lenient):
     """How the engine drafts."""
 
-    method: Literal["None", "DraftModel", "NGram"]
+    method: str
+    """As in the spec; the worker refuses one that its engine's version does not have."""
     num_speculative_tokens: int | None = None
     draft: Draft | None = None
     ngram: NGram | None = None
+    custom_class: str | None = None
+    allow_lossy: bool = False
     extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class Adapter(_Lenient):
+    """A LoRA adapter; `model` as in the spec."""
+
+    name: str
+    model: str
+
+
+class Lora(_Lenient):
+    """Adapters of the target, and how many of which rank a batch may hold."""
+
+    adapters: list[Adapter]
+    max_adapters: int = 1
+    max_rank: int = 16
 
 
 class WorkerWarmup(_Lenient):
@@ -76,13 +94,16 @@ class WorkerConfig(_Lenient):
     served_model_name: str
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None
     max_model_len: int | None = None
     trust_remote_code: bool = False
+    lora: Lora | None = None
     speculation: WorkerSpeculation
     engine_version: str
+    allow_unknown_version: bool = False
     max_num_seqs: int
     gpu_memory_utilization_percent: int
     extra_args: list[str] = Field(default_factory=list)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from speculative_api import labels
 from speculative_api.conditions import WorkerReason
 from speculative_api.engine_arguments import findings as engine_findings
+from speculative_api.engine_arguments import warnings as engine_warnings
 from speculative_api.gateway import ROUTE_KEY, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_api.worker import Termination
@@ -88,6 +89,7 @@ def gather(
         words=words_of(spec),
         annotations=parent["metadata"].get("annotations") or {},
         findings=found,
+        warnings=tuple(engine_warnings(spec)),
         conflicts=conflicts,
         refusals=refusals,
         revisions={r.hash: r for r in _revisions(stores, key, uid)},

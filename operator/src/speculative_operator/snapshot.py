@@ -110,6 +110,8 @@ class Snapshot:
     annotations: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
     """Contradictions in the spec that are known without a pod; non-empty means Accepted=False."""
+    warnings: tuple[str, ...] = ()
+    """What can be rendered but often disappoints; shown beside Accepted, and nothing else."""
     conflicts: tuple[str, ...] = ()
     """`Kind/name` of objects with our names that are not ours."""
     refusals: tuple[str, ...] = ()

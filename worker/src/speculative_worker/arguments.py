@@ -1,19 +1,19 @@
 """PURE: a worker's configuration becomes the engine's command line.
 
 Comes in: `WorkerConfig`, with model sources already resolved to folders. Goes
-out: a list of arguments for vLLM 0.32.0, passed to the system call as it is;
-no shell ever sees it.
+out: a list of arguments for the configured version of vLLM, passed to the
+system call as it is; no shell ever sees it. What a version takes is read from
+the table in `speculative_api.engine_tables`.
 """
 
 import json
-from typing import Any, Final, assert_never
+from collections.abc import Mapping
+from typing import Any, Final
 
 from speculative_api.conditions import WorkerReason
-from speculative_api.engine_arguments import (
-    argument_findings,
-    draft_parallel_findings,
-    extra_findings,
-)
+from speculative_api.engine_arguments import request_findings
+from speculative_api.engine_request import EngineRequest
+from speculative_api.engine_tables import Facts, facts_of
 from speculative_api.v1alpha1 import NGramLookup
 from speculative_api.worker import WorkerConfig
 from speculative_worker.errors import WorkerFailure
@@ -23,11 +23,13 @@ ENGINE_MODULE: Final = "vllm.entrypoints.openai.api_server"
 ENGINE_PYTHON: Final = "python3"
 """Found on PATH: the image keeps the worker's packages in an environment of their own, so the
 interpreter that runs the worker is not the one that has vLLM."""
-KNOWN_VERSIONS: Final = ("0.32.0",)
 _ENGINE_DRAIN_SECONDS: Final = 5
 """The engine's own drain after ours, for a request between two of our looks at it. Short: by then
 the gateways have followed for 10 s and the engine was seen idle or had all of `drainSeconds`, and
 vLLM 0.32 with a single process uses up this time even when idle (measured: 20 s of 20)."""
+_LOOKUPS: Final = ("NGram", "NGramGPU")
+_OLD_LOOKUP_MODEL: Final = "[ngram]"
+"""How engines without a JSON value spell n-gram: a model that is none (0.6, arg_utils.py)."""
 
 
 def engine_command(
@@ -38,25 +40,25 @@ def engine_command(
     port: int,
     host: str | None = None,
     python: str = ENGINE_PYTHON,
+    adapter_paths: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The engine's whole command line.
+
+    Args:
+        adapter_paths: folder of each LoRA adapter by its name.
 
     Raises `WorkerFailure` (InvalidArguments, not retryable) for an engine
     version that is not known here and for extras that collide with a field.
     """
-    _refuse_collisions(config)
+    if found := request_findings(request_of(config)):
+        raise _invalid("; ".join(found))
+    facts = facts_of(config.engine_version)
     command = [python, "-m", ENGINE_MODULE]
     command += ["--model", target_path, "--served-model-name", config.served_model_name]
     command += ["--port", str(port)]
     if host:
         command += ["--host", host]
-    command += [
-        *("--tensor-parallel-size", str(config.tensor_parallel_size)),
-        *("--pipeline-parallel-size", str(config.pipeline_parallel_size)),
-        *("--max-num-seqs", str(config.max_num_seqs)),
-        *("--gpu-memory-utilization", f"{config.gpu_memory_utilization_percent / 100:.2f}"),
-        *("--shutdown-timeout", str(min(config.drain_seconds, _ENGINE_DRAIN_SECONDS))),
-    ]
+    command += _sizes(config, facts)
     for flag, value in (
         ("--dtype", config.dtype),
         ("--quantization", config.quantization),
@@ -67,10 +69,36 @@ def engine_command(
             command += [flag, str(value)]
     if config.trust_remote_code:
         command.append("--trust-remote-code")
+    command += _adapters(config, adapter_paths or {})
     speculative = speculative_config(config, draft_path=draft_path)
     if speculative is not None:
-        command += ["--speculative-config", json.dumps(speculative)]
+        command += _spoken(speculative, facts)
     return command + config.extra_args
+
+
+def request_of(config: WorkerConfig) -> EngineRequest:
+    """What a worker's configuration asks of the engine."""
+    speculation = config.speculation
+    draft, ngram = speculation.draft, speculation.ngram
+    return EngineRequest(
+        version=config.engine_version,
+        allow_unknown_version=config.allow_unknown_version,
+        method=speculation.method,
+        num_speculative_tokens=speculation.num_speculative_tokens,
+        has_draft=draft is not None,
+        draft_tensor_parallel_size=draft.tensor_parallel_size if draft else 1,
+        ngram_prompt_lookup_min=ngram.prompt_lookup_min if ngram else None,
+        extra=speculation.extra,
+        allow_lossy=speculation.allow_lossy,
+        extra_args=tuple(config.extra_args),
+        tensor_parallel_size=config.tensor_parallel_size,
+        pipeline_parallel_size=config.pipeline_parallel_size,
+        data_parallel_size=config.data_parallel_size,
+        lora=config.lora is not None,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        gpu_memory_utilization_percent=config.gpu_memory_utilization_percent,
+    )
 
 
 def speculative_config(config: WorkerConfig, *, draft_path: str | None) -> dict[str, Any] | None:
@@ -80,53 +108,81 @@ def speculative_config(config: WorkerConfig, *, draft_path: str | None) -> dict[
     draft's path, and a path can lie.
     """
     speculation = config.speculation
-    base: dict[str, Any] = {"num_speculative_tokens": speculation.num_speculative_tokens}
-    match speculation.method:
-        case "None":
-            return None
-        case "NGram":
-            window = speculation.ngram or NGramLookup()
-            base["method"] = "ngram"
-            base["prompt_lookup_min"] = window.prompt_lookup_min
-            base["prompt_lookup_max"] = window.prompt_lookup_max
-        case "DraftModel":
-            if speculation.draft is None or draft_path is None:
-                raise _invalid("method DraftModel needs a draft model")
-            base["method"] = "draft_model"
-            base["model"] = draft_path
-            base["draft_tensor_parallel_size"] = speculation.draft.tensor_parallel_size
-        case _:
-            assert_never(speculation.method)
+    method = speculation.method
+    if method == "None":
+        return None
+    name = facts_of(config.engine_version).methods.get(method)
+    if name is None:
+        raise _invalid(f"engine {config.engine_version} does not have method {method}")
     if speculation.num_speculative_tokens is None:
-        raise _invalid(f"method {speculation.method} needs numSpeculativeTokens")
+        raise _invalid(f"method {method} needs numSpeculativeTokens")
+    base: dict[str, Any] = {
+        "num_speculative_tokens": speculation.num_speculative_tokens,
+        "method": name,
+    }
+    if method in _LOOKUPS:
+        window = speculation.ngram or NGramLookup()
+        base["prompt_lookup_min"] = window.prompt_lookup_min
+        base["prompt_lookup_max"] = window.prompt_lookup_max
+    elif method == "Custom":
+        base["model"] = speculation.custom_class
+    elif speculation.draft is not None and draft_path is not None:
+        base["model"] = draft_path
+        base["draft_tensor_parallel_size"] = speculation.draft.tensor_parallel_size
+    elif method not in ("MTP", "DSpark", "Suffix"):
+        raise _invalid(f"method {method} needs a draft model")
     if twice := sorted(speculation.extra.keys() & base.keys()):
         raise _invalid(f"speculation.extra repeats {', '.join(twice)}")
     return base | speculation.extra
 
 
-def _refuse_collisions(config: WorkerConfig) -> None:
-    if config.engine_version not in KNOWN_VERSIONS:
-        raise _invalid(
-            f"engine version {config.engine_version} is not known to this worker, which knows "
-            f"{', '.join(KNOWN_VERSIONS)}: its flags cannot be chosen"
-        )
-    draft = config.speculation.draft
-    found = [
-        *extra_findings(
-            config.speculation.extra,
-            method=config.speculation.method,
-            num_speculative_tokens=config.speculation.num_speculative_tokens,
-            max_model_len=config.max_model_len,
-            max_num_seqs=config.max_num_seqs,
-        ),
-        *argument_findings(config.extra_args),
-        *draft_parallel_findings(
-            draft.tensor_parallel_size if draft else 1,
-            target_parallel_size=config.tensor_parallel_size,
-        ),
+def _sizes(config: WorkerConfig, facts: Facts) -> list[str]:
+    command = [
+        *("--tensor-parallel-size", str(config.tensor_parallel_size)),
+        *("--pipeline-parallel-size", str(config.pipeline_parallel_size)),
     ]
-    if found:
-        raise _invalid("; ".join(found))
+    if config.data_parallel_size > 1:
+        command += ["--data-parallel-size", str(config.data_parallel_size)]
+    command += [
+        *("--max-num-seqs", str(config.max_num_seqs)),
+        *("--gpu-memory-utilization", f"{config.gpu_memory_utilization_percent / 100:.2f}"),
+    ]
+    if "--shutdown-timeout" in facts.flags:
+        command += ["--shutdown-timeout", str(min(config.drain_seconds, _ENGINE_DRAIN_SECONDS))]
+    return command
+
+
+def _adapters(config: WorkerConfig, paths: Mapping[str, str]) -> list[str]:
+    if config.lora is None:
+        return []
+    modules = [f"{adapter.name}={paths[adapter.name]}" for adapter in config.lora.adapters]
+    return [
+        *("--enable-lora", "--max-loras", str(config.lora.max_adapters)),
+        *("--max-lora-rank", str(config.lora.max_rank), "--lora-modules", *modules),
+    ]
+
+
+def _spoken(speculative: dict[str, Any], facts: Facts) -> list[str]:
+    """The configuration as this version wants it said: one JSON value, or a flag for each key."""
+    if facts.takes_json:
+        return ["--speculative-config", json.dumps(speculative)]
+    flags = {
+        "model": "--speculative-model",
+        "num_speculative_tokens": "--num-speculative-tokens",
+        "draft_tensor_parallel_size": "--speculative-draft-tensor-parallel-size",
+        "prompt_lookup_max": "--ngram-prompt-lookup-max",
+        "prompt_lookup_min": "--ngram-prompt-lookup-min",
+    } | {key: known.flag for key, known in facts.keys.items() if known.flag}
+    said = {"model": _OLD_LOOKUP_MODEL} | speculative
+    del said["method"]
+    command = []
+    for key, flag in flags.items():
+        value = said.get(key)
+        if value is True:
+            command.append(flag)
+        elif value not in (None, False):
+            command += [flag, str(value)]
+    return command
 
 
 def _invalid(detail: str) -> WorkerFailure:

@@ -11,33 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
-    "requests_finished": ("vllm:request_success_total",),
-    "prompt_tokens": ("vllm:prompt_tokens_total",),
-    "generated_tokens": ("vllm:generation_tokens_total",),
-    "drafts": ("vllm:spec_decode_num_drafts_total",),
-    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
-    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
-    "running": ("vllm:num_requests_running",),
-    "waiting": ("vllm:num_requests_waiting",),
-    "kv_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-    "inter_token_seconds": (
-        "vllm:inter_token_latency_seconds",
-        "vllm:time_per_output_token_seconds",
-    ),
-    "time_to_first_token_seconds": ("vllm:time_to_first_token_seconds",),
-    "output_token_seconds": (
-        # Per request: with speculation a step emits several tokens, and a whole batch shares it.
-        "vllm:request_time_per_output_token_seconds",
-        "vllm:inter_token_latency_seconds",
-        "vllm:time_per_output_token_seconds",
-    ),
-    "request_seconds": ("vllm:e2e_request_latency_seconds",),
-}
+from speculative_api.engine_tables import all_metrics
+
+ALIASES: Final = all_metrics()
 """Canonical name to the engine's names, newest first; the first that is present counts.
 
-Read from vllm/v1/metrics/loggers.py and vllm/v1/spec_decode/metrics.py at 0.32.0; the older
-names are those of earlier releases, both of which were exported for a while.
+Rows of `speculative_api/engines/vllm.json`, each with the releases that report it.
 """
 
 _SERIES = re.compile(

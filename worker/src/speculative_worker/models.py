@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -37,6 +37,8 @@ class Models:
 
     target: Path
     draft: Path | None
+    adapters: Mapping[str, Path]
+    """By name."""
 
 
 async def resolved_models(settings: Settings) -> Models:
@@ -57,7 +59,11 @@ async def resolved_models(settings: Settings) -> Models:
     )
     for note in preflight(config, target=target_facts, draft=draft_facts):
         log("preflight", note=note)
-    return Models(target=target, draft=draft)
+    adapters = {
+        adapter.name: await _aside(_adapter, adapter.model, settings)
+        for adapter in (config.lora.adapters if config.lora else ())
+    }
+    return Models(target=target, draft=draft, adapters=adapters)
 
 
 async def _aside(work: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -102,6 +108,13 @@ def _resolve(source: str, settings: Settings) -> Path:
         f"model source {source!r} is not hf://owner/name, pvc://claim/path or file:///path",
         retryable=False,
     )
+
+
+def _adapter(source: str, settings: Settings) -> Path:
+    folder = _resolve(source, settings)
+    if not (folder / "adapter_config.json").is_file():
+        raise _missing(source, f"{folder} has no adapter_config.json, so it is no LoRA adapter")
+    return folder
 
 
 def _downloaded(repository: str, revision: str | None, cache_directory: str | None) -> Path:

@@ -123,6 +123,7 @@ class Worker:
             draft_path=str(models.draft) if models.draft else None,
             port=self._settings.engine_port,
             host=self._settings.host,
+            adapter_paths={name: str(path) for name, path in models.adapters.items()},
         )
 
     async def _start_engine(self, command: list[str]) -> Engine:

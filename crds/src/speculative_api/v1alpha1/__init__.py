@@ -48,7 +48,9 @@ from speculative_api.v1alpha1.speculation import Draft as Draft
 from speculative_api.v1alpha1.speculation import Method as Method
 from speculative_api.v1alpha1.speculation import NGramLookup as NGramLookup
 from speculative_api.v1alpha1.speculation import Speculation as Speculation
+from speculative_api.v1alpha1.target import Adapter as Adapter
 from speculative_api.v1alpha1.target import Dtype as Dtype
+from speculative_api.v1alpha1.target import Lora as Lora
 from speculative_api.v1alpha1.target import Target as Target
 
 MAX_NAME_LENGTH = 40

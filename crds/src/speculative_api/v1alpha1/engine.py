@@ -1,6 +1,6 @@
 """The engine and how it is started."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -63,10 +63,17 @@ class Engine(Model):
         description="Worker image (vLLM plus our worker). The operator's own default when "
         "absent; pin it to a digest in production.",
     )
-    version: Literal["0.32.0"] = Field(
+    version: str = Field(
         default="0.32.0",
-        description="vLLM version inside the image; decides flags and metric names. Known here: "
-        "0.32.0.",
+        max_length=64,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$",
+        description="vLLM version inside the image; decides flags and metric names. Known are 0.6 "
+        "and 0.8 to 0.33. Default 0.32.0.",
+    )
+    allow_unknown_version: bool = Field(
+        default=False,
+        description="Let a version run that is not in the table, with the flags of the nearest "
+        "older one. Default false: it is refused.",
     )
     max_num_seqs: int = Field(
         default=64, ge=1, le=65_536, description="Largest batch, in sequences. Default 64."

@@ -18,6 +18,33 @@ class Dtype(StrEnum):
     FLOAT32 = "float32"
 
 
+class Adapter(Model):
+    """One LoRA adapter; clients ask for it by its name in place of the model's."""
+
+    name: str = Field(
+        max_length=253,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+        description="Name that clients put into `model`.",
+    )
+    model: ModelSource = Field(
+        description="Where the adapter comes from; same forms as target.model."
+    )
+
+
+class Lora(Model):
+    """LoRA adapters on top of the target; drafts know nothing of them."""
+
+    adapters: list[Adapter] = Field(
+        min_length=1, max_length=64, description="The adapters that are loaded at start."
+    )
+    max_adapters: int = Field(
+        default=1, ge=1, le=64, description="Different adapters in one batch. Default 1."
+    )
+    max_rank: int = Field(
+        default=16, ge=1, le=512, description="Largest rank of any adapter. Default 16."
+    )
+
+
 class Target(Model):
     """The model whose output users get; drafts only make it faster."""
 
@@ -37,6 +64,14 @@ class Target(Model):
     )
     pipeline_parallel_size: int = Field(
         default=1, ge=1, le=64, description="Stages that split the layers. Default 1."
+    )
+    data_parallel_size: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Copies of the model inside one pod, behind one address; each has its own "
+        "tensorParallelSize x pipelineParallelSize GPUs. More replicas do the same across pods. "
+        "Default 1.",
     )
     dtype: Dtype | None = Field(
         default=None, description="Number format; the engine chooses when absent."
@@ -64,4 +99,7 @@ class Target(Model):
     trust_remote_code: bool = Field(
         default=False,
         description="Let the engine run Python code that comes with the model. Default false.",
+    )
+    lora: Lora | None = Field(
+        default=None, description="LoRA adapters to serve beside the target itself."
     )

@@ -48,9 +48,10 @@ def volumes_of(part: Revisioned) -> tuple[list[Volume], list[Volume]]:
 
 
 def models_of(part: Revisioned) -> list[str]:
-    """The sources of the target and, where there is one, of the draft."""
-    draft = part.speculation.draft
-    return [part.target.model, *([draft.model] if draft else [])]
+    """The sources of the target, of the draft where there is one, and of LoRA adapters."""
+    draft, lora = part.speculation.draft, part.target.lora
+    adapters = [adapter.model for adapter in lora.adapters] if lora else []
+    return [part.target.model, *([draft.model] if draft else []), *adapters]
 
 
 def node_path(model: str) -> str | None:

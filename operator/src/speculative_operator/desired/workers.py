@@ -16,6 +16,7 @@ from speculative_api.worker import (
     ENDPOINTS_FOLLOW_SECONDS,
     ENGINE_EXIT_SECONDS,
     Draft,
+    Lora,
     NGram,
     Simulation,
     WorkerConfig,
@@ -50,13 +51,16 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         served_model_name=target.served_model_name or default_model_name,
         tensor_parallel_size=target.tensor_parallel_size,
         pipeline_parallel_size=target.pipeline_parallel_size,
+        data_parallel_size=target.data_parallel_size,
         dtype=target.dtype.value if target.dtype else None,
         quantization=target.quantization,
         kv_cache_dtype=target.kv_cache_dtype,
         max_model_len=target.max_model_len,
         trust_remote_code=target.trust_remote_code,
+        lora=Lora(**target.lora.model_dump()) if target.lora else None,
         speculation=_speculation(part.speculation),
         engine_version=engine.version,
+        allow_unknown_version=engine.allow_unknown_version,
         max_num_seqs=engine.max_num_seqs,
         gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,
         extra_args=list(engine.extra_args),
@@ -70,13 +74,15 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
 
 def _speculation(speculation: Speculation) -> WorkerSpeculation:
     draft, ngram = speculation.draft, None
-    if speculation.method == Method.NGRAM:
+    if speculation.method in (Method.NGRAM, Method.NGRAM_GPU):
         ngram = NGram(**ngram_of(speculation).model_dump())
     return WorkerSpeculation(
         method=speculation.method.value,
         num_speculative_tokens=speculation.num_speculative_tokens,
         draft=Draft(**draft.model_dump()) if draft else None,
         ngram=ngram,
+        custom_class=speculation.custom_class,
+        allow_lossy=speculation.allow_lossy is not None,
         extra=dict(speculation.extra or {}),
     )
 
@@ -167,10 +173,12 @@ def _container(
 
 
 def gpus_per_pod(part: Revisioned) -> int:
-    """tensorParallelSize x pipelineParallelSize, shared by a draft; 0 with a simulated engine."""
+    """Tensor x pipeline x data parallel, shared by a draft; 0 with a simulated engine."""
     if part.engine.simulation is not None:
         return 0
-    return part.target.tensor_parallel_size * part.target.pipeline_parallel_size
+    target = part.target
+    stages = target.tensor_parallel_size * target.pipeline_parallel_size
+    return stages * target.data_parallel_size
 
 
 def _resources(part: Revisioned) -> dict[str, Any]:

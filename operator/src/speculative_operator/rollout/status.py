@@ -136,7 +136,8 @@ def _accepted(snapshot: Snapshot) -> Found:
     if snapshot.refusals:
         message = f"The API server refuses {'; '.join(snapshot.refusals)}. Correct the spec."
         return kind, "False", Reason.INVALID_SPEC, message
-    return kind, "True", Reason.VALID, "The spec can be rendered."
+    message = " ".join(["The spec can be rendered.", *(f"{text}." for text in snapshot.warnings)])
+    return kind, "True", Reason.VALID, message
 
 
 def _available(snapshot: Snapshot) -> Found:

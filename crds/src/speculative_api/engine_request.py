@@ -1,0 +1,62 @@
+"""PURE: what is asked of the engine, whoever asks: a spec or a worker's configuration.
+
+The checks of `engine_arguments` and `engine_combinations` take it. The
+operator and `lint` make it of a spec (`request_of`), the worker of what it was
+told, so that both judge by the same rules.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """All that decides which arguments the engine gets; the defaults are those of the resource."""
+
+    version: str = "0.32.0"
+    allow_unknown_version: bool = False
+    image: str | None = None
+    method: str = "None"
+    num_speculative_tokens: int | None = None
+    has_draft: bool = False
+    draft_tensor_parallel_size: int = 1
+    ngram_prompt_lookup_min: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    allow_lossy: bool = False
+    extra_args: tuple[str, ...] = ()
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    lora: bool = False
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    gpu_memory_utilization_percent: int = 90
+
+
+def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
+    """What a spec asks of the engine."""
+    speculation, target, engine = spec.speculation, spec.target, spec.engine
+    draft, ngram = speculation.draft, speculation.ngram
+    return EngineRequest(
+        version=engine.version,
+        allow_unknown_version=engine.allow_unknown_version,
+        image=engine.image,
+        method=speculation.method.value,
+        num_speculative_tokens=speculation.num_speculative_tokens,
+        has_draft=draft is not None,
+        draft_tensor_parallel_size=draft.tensor_parallel_size if draft else 1,
+        ngram_prompt_lookup_min=ngram.prompt_lookup_min if ngram else None,
+        extra=speculation.extra or {},
+        allow_lossy=speculation.allow_lossy is not None,
+        extra_args=tuple(engine.extra_args),
+        tensor_parallel_size=target.tensor_parallel_size,
+        pipeline_parallel_size=target.pipeline_parallel_size,
+        data_parallel_size=target.data_parallel_size,
+        lora=target.lora is not None,
+        max_model_len=target.max_model_len,
+        max_num_seqs=engine.max_num_seqs,
+        gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,
+    )
