@@ -52,11 +52,25 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
                     "ngram": {"promptLookupMin": 2},
                 }
             ),
-            "ngram belongs to method NGram: remove speculation.ngram or set method: NGram",
+            "ngram belongs to methods NGram and NGramGPU: remove speculation.ngram",
         ),
         (
             a_raw_spec(speculation={"method": "DraftModel", "numSpeculativeTokens": 3}),
-            "method DraftModel needs a draft: add speculation.draft.model",
+            "this method needs a draft: add speculation.draft.model",
+        ),
+        (
+            a_raw_spec(
+                speculation={
+                    "method": "Suffix",
+                    "numSpeculativeTokens": 3,
+                    "draft": {"model": "file:///m/draft"},
+                }
+            ),
+            "this method takes no draft: remove speculation.draft",
+        ),
+        (
+            a_raw_spec(speculation={"method": "Custom", "numSpeculativeTokens": 3}),
+            "method Custom and customClass go together",
         ),
         (
             a_raw_spec(speculation={"method": "NGram"}),
