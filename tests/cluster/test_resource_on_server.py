@@ -109,6 +109,8 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "k of 0",
         "ngram under DraftModel",
         "DraftModel without draft",
+        "Suffix with draft",
+        "Custom without class",
         "NGram without k",
         "two things in a step",
         "latency without a threshold",
