@@ -68,8 +68,9 @@ def test_without_a_gateway_only_pauses_are_steps(step: str) -> None:
     [
         ({"rollout": {"guard": {"holdbackWeight": 9}}}, "spec.rollout.guard.holdbackWeight"),
         ({"lanes": {"native": {"replicas": 1}}}, "spec.lanes.native.replicas"),
+        ({"lanes": {"rules": [{"lane": "accelerated", "percent": 9}]}}, "spec.lanes.rules"),
     ],
-    ids=["holdback", "native lane"],
+    ids=["holdback", "native lane", "rules"],
 )
 def test_without_a_gateway_nothing_has_a_share(spec: dict[str, Any], field: str) -> None:
     assert [where for where, _ in said(**without(), **spec)] == [field]

@@ -56,6 +56,33 @@ def test_refused(api_server: Server, gateway: dict[str, Any], words: str) -> Non
     assert words in refused(api_server, a_raw_spec(gateway=gateway))
 
 
+RULES = [
+    {"lane": "native", "path": "/v1/embeddings"},
+    {"lane": "accelerated", "header": {"name": "x-tier", "value": "gold"}, "model": "chat"},
+    {"lane": "native", "percent": 10},
+]
+
+
+def test_lane_rules_are_taken(api_server: Server) -> None:
+    with pytest.raises(pytest.fail.Exception, match="took it"):
+        refused(api_server, a_raw_spec(lanes={"native": {"replicas": 1}, "rules": RULES}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"lane": "native", "percent": 5}, "set lanes.native.replicas to 1 or more"),
+        ({"lane": "accelerated"}, "a rule says which requests: add path, header, model or percent"),
+        ({"lane": "accelerated", "path": "/metrics"}, "should match"),
+        ({"lane": "accelerated", "percent": 0}, "greater than or equal to 1"),
+        ({"lane": "fast", "percent": 5}, "Unsupported value"),
+    ],
+    ids=["no native pods", "no condition", "path outside v1", "nothing", "no lane"],
+)
+def test_lane_rules_are_refused(api_server: Server, rule: dict[str, Any], words: str) -> None:
+    assert words in refused(api_server, a_raw_spec(lanes={"rules": [rule]}))
+
+
 def test_a_fallback_needs_native_pods(api_server: Server) -> None:
     lanes = {"native": {"fallback": True}}
     assert "set lanes.native.replicas to 1 or more" in refused(api_server, a_raw_spec(lanes=lanes))

@@ -46,9 +46,13 @@ def test_an_unchanged_route_keeps_its_sequence() -> None:
     [
         (decided((STABLE.hash, 95), (CANARY.hash, 5)), {}),
         (decided((STABLE.hash, 100)), {"gateway": {"timeouts": {"idleSeconds": 10}}}),
+        (
+            decided((STABLE.hash, 100)),
+            {"lanes": {"rules": [{"lane": "accelerated", "percent": 100}]}},
+        ),
         (decided(), {}),
     ],
-    ids=["weight", "timeout", "empty"],
+    ids=["weight", "timeout", "lane rule", "empty"],
 )
 def test_a_changed_route_has_the_next_sequence(decision: Decision, spec: dict[str, object]) -> None:
     first = next_route(the_world(), decided((STABLE.hash, 100)))
@@ -149,3 +153,15 @@ def test_any_split_survives_the_way_through_the_config_map(weight: int) -> None:
     body = route_config_map(route, name="chat", metadata={"namespace": NAMESPACE})
     assert Route.model_validate_json(body["data"][ROUTE_KEY]) == route
     assert [backend.weight for backend in route.backends] == [100 - weight, weight]
+
+
+def test_lane_rules_keep_their_order_and_all_their_parts() -> None:
+    rules = [
+        {"lane": "native", "path": "/v1/embeddings", "model": "chat"},
+        {"lane": "accelerated", "header": {"name": "x-tier", "value": "gold"}},
+        {"lane": "native", "percent": 10},
+    ]
+    snapshot = the_world(lanes={"native": {"replicas": 1}, "rules": rules})
+    route = next_route(snapshot, decided((STABLE.hash, 100)))
+    written = route.model_dump(by_alias=True, exclude_none=True)["laneRules"]
+    assert list(written) == rules

@@ -76,6 +76,13 @@ class Backend:
             self.open_streams -= 1
         return response
 
+    async def other(self, request: web.Request) -> web.Response:
+        """Any other path under `/v1/`: says what arrived."""
+        body = (await request.read()).decode()
+        self.requests += 1
+        arrived = {"method": request.method, "path": request.path_qs, "body": body}
+        return web.json_response({"backend": self.name, **arrived})
+
     async def probe(self, request: web.Request) -> web.Response:
         """`GET /readyz`."""
         return web.Response(status=200 if self.ready else 503)
@@ -95,6 +102,7 @@ async def running(name: str) -> AsyncIterator[Backend]:
     backend.release()
     application = web.Application()
     application.router.add_post("/v1/chat/completions", backend.answer)
+    application.router.add_route("*", "/v1/{path:.*}", backend.other)
     application.router.add_get("/readyz", backend.probe)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

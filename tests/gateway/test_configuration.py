@@ -63,6 +63,23 @@ ROUTES = {
         affinity=gateway.Affinity(header="x-session-id", salt="b" * 10),
         max_request_body_bytes=4_194_304,
     ),
+    "lane-rules": gateway.Route(
+        owner_uid="u",
+        sequence=10,
+        model="m",
+        default="a" * 10,
+        backends=(gateway.Backend(hash="a" * 10, service="chat-a", weight=100),),
+        native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
+        lane_rules=(
+            gateway.LaneRule(lane="native", path="/v1/embeddings"),
+            gateway.LaneRule(
+                lane="accelerated",
+                header=gateway.HeaderMatch(name="X-Tier", value="gold"),
+                model="chat",
+            ),
+            gateway.LaneRule(lane="native", percent=10),
+        ),
+    ),
     "with-keys": gateway.Route(
         schema_version=2,
         owner_uid="u",

@@ -67,6 +67,26 @@ class Affinity(_Lenient):
     """Another one chooses other sessions for the same weight."""
 
 
+class HeaderMatch(_Lenient):
+    """A request header with exactly this value."""
+
+    name: str
+    value: str
+
+
+class LaneRule(_Lenient):
+    """Requests for which all of this holds go to a lane; the first rule that holds decides."""
+
+    lane: Literal["accelerated", "native"]
+    path: str | None = None
+    """This path and everything under it."""
+    header: HeaderMatch | None = None
+    model: str | None = None
+    """Value of `labels.MODEL_HEADER`."""
+    percent: Percent | None = None
+    """By chance, so many of the requests that get here."""
+
+
 class RateLimit(_Lenient):
     """What one gateway pod lets in of each API key."""
 
@@ -92,6 +112,8 @@ class Route(_Lenient):
     """Revision that gets everything should the runtime weights be lost."""
     backends: tuple[Backend, ...] = ()
     native: Backend | None = None
+    lane_rules: tuple[LaneRule, ...] = ()
+    """For requests that name no lane themselves; a rule to `native` counts only while it is."""
     fallback: Fallback | None = None
     """From the first backend to `native`; without `native` it means nothing."""
     timeouts: Timeouts = Timeouts()

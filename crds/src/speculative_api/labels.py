@@ -56,6 +56,8 @@ ENVOY_ADMIN_PORT: Final = 9901
 
 LANE_HEADER: Final = "x-speculative-lane"
 """Request header; `native` chooses the lane without speculation."""
+MODEL_HEADER: Final = "x-model"
+"""Request header that names a model: the gateway does not read bodies."""
 REVISION_HEADER: Final = "x-speculative-revision"
 """Response header: the revision that answered."""
 CLIENT_HEADER: Final = "x-speculative-client"

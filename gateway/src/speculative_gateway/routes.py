@@ -8,6 +8,7 @@ from speculative_api import gateway, labels
 from .configuration import ROUTES, WEIGHT_PREFIX, marked
 from .fallback import ANSWERING, destination, spare_of
 from .keys import Keys
+from .lanes import by_rule
 from .policies import policies
 
 NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
@@ -39,7 +40,12 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     host = {
         "name": "all",
         "domains": ["*"],
-        "routes": [native, accelerated, _answer({"prefix": "/"}, 404, NOT_FOUND)],
+        "routes": [
+            native,
+            *by_rule(route, native=native, accelerated=accelerated),
+            accelerated,
+            _answer({"prefix": "/"}, 404, NOT_FOUND),
+        ],
         **policies(route, keys),
     }
     return {"name": ROUTES, "validate_clusters": True, "virtual_hosts": [marked(host)]}

@@ -30,6 +30,7 @@ from speculative_api.v1alpha1.gateway import Auth as Auth
 from speculative_api.v1alpha1.gateway import Gateway as Gateway
 from speculative_api.v1alpha1.gateway import GatewayMode as GatewayMode
 from speculative_api.v1alpha1.gateway import GatewayService as GatewayService
+from speculative_api.v1alpha1.gateway import LaneRule as LaneRule
 from speculative_api.v1alpha1.gateway import Lanes as Lanes
 from speculative_api.v1alpha1.gateway import NativeLane as NativeLane
 from speculative_api.v1alpha1.gateway import RateLimit as RateLimit

@@ -29,11 +29,74 @@ class NativeLane(Model):
     )
 
 
+class LaneHeader(Model):
+    """A request header and its value."""
+
+    name: str = Field(
+        max_length=64,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Name of the header, for instance x-tier; case does not matter.",
+    )
+    value: str = Field(
+        max_length=256, pattern=r"^[!-~]([ -~]*[!-~])?$", description="Its exact value."
+    )
+
+
+class LaneRule(Model):
+    """Which requests go to which lane."""
+
+    model_config = configuration(
+        rule(
+            "has(self.path) || has(self.header) || has(self.model) || has(self.percent)",
+            "a rule says which requests: add path, header, model or percent (100 for all)",
+        ),
+    )
+    lane: Literal["accelerated", "native"] = Field(description="Where they go.")
+    path: str | None = Field(
+        default=None,
+        max_length=256,
+        pattern=r"^/v1(/[A-Za-z0-9._~-]+)+$",
+        description="This path and everything under it, for instance /v1/embeddings.",
+    )
+    header: LaneHeader | None = Field(
+        default=None, description="Requests with exactly this value of a header."
+    )
+    model: str | None = Field(
+        default=None,
+        max_length=256,
+        pattern=r"^[!-~]+$",
+        description="Requests whose header x-model has this value. The gateway does not read the "
+        "`model` in the body: for that it would have to hold every body until it is whole.",
+    )
+    percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="By chance, so many of the requests that no earlier rule took.",
+    )
+
+
 class Lanes(Model):
     """Ways through the gateway beside the accelerated one."""
 
+    model_config = configuration(
+        rule(
+            "!has(self.rules) || self.rules.all(r, r.lane != 'native') || "
+            "(has(self.native) && self.native.replicas > 0)",
+            "a rule leads to the native lane, which has no pods: set lanes.native.replicas to 1 or "
+            "more",
+            ".rules",
+        ),
+    )
     native: NativeLane = Field(
         default_factory=NativeLane, description="The lane without speculation."
+    )
+    rules: list[LaneRule] = Field(
+        default_factory=list,
+        max_length=32,
+        description="Which requests go to which lane; the first rule of which all parts hold "
+        "decides. A request that names a lane in header x-speculative-lane gets that one. Without "
+        "a rule that holds: accelerated.",
     )
 
 

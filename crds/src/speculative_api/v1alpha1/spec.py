@@ -36,6 +36,13 @@ class SpeculativeDeploymentSpec(Model):
             "gateway.mode Envoy",
             ".lanes.native.replicas",
         ),
+        rule(
+            f"{_HAS_GATEWAY} || !has(self.lanes) || !has(self.lanes.rules) || "
+            "size(self.lanes.rules) == 0",
+            "without a gateway nothing follows rules: leave lanes.rules out, or use gateway.mode "
+            "Envoy",
+            ".lanes.rules",
+        ),
     )
     replicas: int = Field(
         default=1,

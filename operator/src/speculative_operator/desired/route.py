@@ -8,7 +8,7 @@ from typing import Any
 
 from speculative_api import gateway as api
 from speculative_api import labels
-from speculative_api.v1alpha1 import Gateway
+from speculative_api.v1alpha1 import Gateway, LaneRule
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.native import NativeLane, native_lane, words_of_stable
@@ -37,6 +37,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
             _backend(snapshot.name, share.hash, share.weight) for share in decision.shares
         ),
         native=native,
+        lane_rules=tuple(_lane_rule(rule) for rule in snapshot.spec.lanes.rules),
         fallback=_fallback(snapshot, decision),
         timeouts=api.Timeouts(
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
@@ -97,6 +98,10 @@ def _fallback(snapshot: Snapshot, decision: Decision) -> api.Fallback | None:
     engine = parse(stable.canonical).engine if stable else snapshot.spec.engine
     share = -(-engine.max_num_seqs // snapshot.spec.gateway.replicas)
     return api.Fallback(requests_per_endpoint=share)
+
+
+def _lane_rule(rule: LaneRule) -> api.LaneRule:
+    return api.LaneRule.model_validate(rule.model_dump())
 
 
 def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
