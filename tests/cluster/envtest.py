@@ -4,6 +4,7 @@ Built by the cluster tool (`make cluster-up` leaves the binaries behind). Starte
 once per test run on free loopback ports; ended by the handles of its processes.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -24,14 +25,19 @@ from speculative_operator.cluster.access import Access
 READY_SECONDS = 120.0
 """A loaded machine of two cores needs up to 40 s."""
 TOKEN = "test-admin"
+AUDITED = Path(__file__).parents[2] / "e2e" / "cluster" / "audit-policy.yaml"
 CRD = Path(__file__).parents[2] / "crds" / "speculativedeployments.yaml"
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where it is and how to get in as administrator."""
+    """Where it is and how to get in as administrator; `folder` holds its logs.
+
+    The token `test-NAME` makes an administrator called NAME, whom the audit log names.
+    """
 
     url: str
+    folder: Path
 
     @property
     def access(self) -> Access:
@@ -39,6 +45,13 @@ class Server:
             return f"Bearer {TOKEN}"
 
         return Access(self.url, _unverified(), authorization)
+
+    def audited(self) -> list[dict[str, Any]]:
+        """Every write that was answered so far, in the order of arrival."""
+        with (self.folder / "audit.log").open(encoding="utf-8") as lines:
+            events = [json.loads(line) for line in lines if line.endswith("\n")]
+        done = [event for event in events if event["stage"] == "ResponseComplete"]
+        return sorted(done, key=lambda event: str(event["requestReceivedTimestamp"]))
 
     def raw(self, method: str, path: str, body: bytes = b"") -> bytes:
         """One plain request; urllib raises on 4xx and 5xx."""
@@ -66,7 +79,9 @@ def running(folder: Path) -> Iterator[Server]:
     ports = _free_ports(3)
     key = folder / "service-accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    (folder / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+    people = ("admin", "one", "a", "b")
+    tokens = (f'test-{name},{name},{name},"system:masters"\n' for name in people)
+    (folder / "tokens.csv").write_text("".join(tokens))
     with ExitStack() as stack:
         client, peer = f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
         stack.enter_context(
@@ -99,11 +114,13 @@ def running(folder: Path) -> Iterator[Server]:
                     "--service-cluster-ip-range=10.200.0.0/24",
                     "--authorization-mode=RBAC",
                     "--disable-admission-plugins=ServiceAccount",
+                    f"--audit-policy-file={AUDITED}",
+                    f"--audit-log-path={folder / 'audit.log'}",
                 ],
                 folder / "apiserver.log",
             )
         )
-        server = Server(f"https://127.0.0.1:{ports[2]}")
+        server = Server(f"https://127.0.0.1:{ports[2]}", folder)
         _wait_until_ready(server, process, folder / "apiserver.log")
         _install_crd(server)
         yield server

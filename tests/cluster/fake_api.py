@@ -89,7 +89,7 @@ class FakeApi:
     def _get(self, path: str) -> web.Response:
         if path in self.objects:
             return web.json_response(self.objects[path])
-        if path.rsplit("/", 1)[-1] not in ("speculativedeployments", "configmaps"):
+        if path.rsplit("/", 1)[-1] not in ("speculativedeployments", "configmaps", "leases"):
             return web.json_response({"message": "not found"}, status=404)
         items = [thing for at, thing in self.objects.items() if at.startswith(path + "/")]
         if not items:

@@ -1,7 +1,6 @@
-"""`python -m speculative_operator`: one operator, working while it holds the Lease."""
+"""`python -m speculative_operator`: one operator; it works while it holds the Lease."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -9,10 +8,12 @@ import sys
 import kopf
 
 from speculative_operator.cluster.access import access
+from speculative_operator.cluster.claims import LEASE_NAME, Claims, namespace_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.errors import OperatorError
 from speculative_operator.handlers import registry_of
+from speculative_operator.leading import Leadership
 from speculative_operator.metrics.workers import Scraper
 from speculative_operator.operation import Operation
 from speculative_operator.serving import serving
@@ -20,8 +21,6 @@ from speculative_operator.settings import Settings
 from speculative_operator.telemetry import Telemetry, log_to_stderr
 
 log = logging.getLogger("speculative_operator")
-
-LEASE_NAME = "speculative-operator"
 
 
 async def operate(settings: Settings) -> None:
@@ -38,29 +37,37 @@ async def operate(settings: Settings) -> None:
         ) as source,
     ):
         operation = Operation(client, source, settings, telemetry)
+        installation = settings.operator_namespace
         lease = Lease(
             client,
-            namespace=settings.operator_namespace,
+            namespace=namespace_of(settings.watch_namespace),
             name=LEASE_NAME,
-            identity=settings.identity,
+            identity=f"{installation}/{settings.identity}",
+            installation=installation,
             duration=settings.lease_seconds,
+            foreign_seconds=settings.foreign_lease_seconds,
         )
+        client.fence = lambda: lease.valid
+        claims = Claims(
+            client,
+            watch_namespace=settings.watch_namespace,
+            installation=installation,
+            foreign_seconds=settings.foreign_lease_seconds,
+        )
+        leadership = Leadership(lease, claims, operation, telemetry)
 
         def not_ready() -> str:
-            # A standby is ready: it would take over at once.
-            return operation.not_ready() if lease.held else ""
+            # A standby is ready: its caches are warm and it would take over at once.
+            return leadership.not_ready() or operation.not_ready()
 
         async with serving(
             port=settings.http_port, telemetry=telemetry, alive=operation.not_alive, ready=not_ready
         ):
-            await lease.acquire()
-            telemetry.leading.set(1)
-            # Before kopf runs: it takes every later task for its own and cancels it at its end.
-            guard = asyncio.create_task(lease.hold(), name="lease")
+            leadership.start()
+            namespaces = [settings.watch_namespace] if settings.watch_namespace else []
             try:
-                namespaces = [settings.watch_namespace] if settings.watch_namespace else []
                 await kopf.operator(
-                    registry=registry_of(operation, proofs),
+                    registry=registry_of(operation, leadership, proofs),
                     # By itself it asks for the user's name, which a container need not have.
                     identity=settings.identity,  # type: ignore[arg-type]
                     standalone=True,
@@ -68,10 +75,7 @@ async def operate(settings: Settings) -> None:
                     namespaces=namespaces,
                 )
             finally:
-                guard.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await guard
-                await lease.release()
+                await leadership.resign()
 
 
 def main() -> int:

@@ -12,13 +12,16 @@ import kopf
 
 from speculative_api.labels import GROUP, PLURAL, VERSION
 from speculative_operator.cluster.access import Access
+from speculative_operator.leading import Leadership
 from speculative_operator.operation import Operation
 
 SERVER_SECONDS = 300
 """kopf's watches end after this, so that none can go quiet for ever (kopf#585)."""
 
 
-def registry_of(operation: Operation, access: Access) -> kopf.OperatorRegistry:
+def registry_of(
+    operation: Operation, leadership: Leadership, access: Access
+) -> kopf.OperatorRegistry:
     """The handlers of one operator."""
     registry = kopf.OperatorRegistry()
 
@@ -33,6 +36,8 @@ def registry_of(operation: Operation, access: Access) -> kopf.OperatorRegistry:
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
+        # First of all, so that a standby need not wait for the rest of our end.
+        await leadership.resign()
         await operation.stop()
 
     @kopf.on.login(registry=registry)

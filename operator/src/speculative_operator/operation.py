@@ -1,7 +1,8 @@
 """The tasks of a running operator: reflectors, queue and passes, put together.
 
-Started under the Lease and stopped before it is released. Called by `handlers`
-(through kopf's start-up and clean-up) and by tests.
+Watches run from start-up to clean-up, on a standby too: its caches are warm when it
+takes over. Passes run only between `begin` and `end`, under the Lease. Called by
+`handlers` (through kopf's start-up and clean-up), `leading` and tests.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Final
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Pace, Reflector
-from speculative_operator.cluster.resources import WATCHED, Key
+from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
 from speculative_operator.metrics.source import Source
 from speculative_operator.reconcile import Reconciler
 from speculative_operator.settings import Settings
@@ -26,7 +27,7 @@ alive. Twice what the slowest healthy watch and backoff need."""
 
 
 class Operation:
-    """`start`, `stop`, and what is wrong meanwhile."""
+    """`start` and `stop` of the watches, `begin` and `end` of passes, what is wrong meanwhile."""
 
     def __init__(
         self,
@@ -48,53 +49,70 @@ class Operation:
             )
             for resource in WATCHED
         }
+        self._client, self._source, self._settings = client, source, settings
         self._telemetry = telemetry
-        stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
-        self._reconciler = Reconciler(client, stores, source, settings)
-        self._queue = Queue(self._look, workers=settings.workers)
+        self._stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
+        self._queue: Queue | None = None
+        self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def wake(self, key: Key, by_a_person: bool = False) -> None:
-        """A pass over this resource is due."""
-        self._queue.wake(key, by_a_person)
-
-    async def _look(self, key: Key) -> float | None:
-        outcome = "failed"
-        try:
-            with self._telemetry.pass_seconds.time():
-                following = await self._reconciler.look(key)
-            outcome = "done"
-            return following
-        finally:
-            self._telemetry.passes.labels(outcome).inc()
+        """A pass over this resource is due, if we are the one that works."""
+        if self._queue is not None:
+            self._queue.wake(key, by_a_person)
 
     async def start(self) -> None:
-        """Starts the watches; the first pass comes once every list is in."""
+        """Starts the watches."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(reflector.run(), name=f"watch {kind}")
             for kind, reflector in self.reflectors.items()
         ]
-        self._tasks.append(loop.create_task(self._work(), name="passes"))
 
-    async def _work(self) -> None:
+    def begin(self) -> None:
+        """Passes over everything there is, once every list is in.
+
+        Nothing is kept from an earlier time: somebody else may have worked since.
+        """
+        reconciler = Reconciler(self._client, self._stores, self._source, self._settings)
+        queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
+        self._queue = queue
+        for key in sorted(self._stores[SPECULATIVE_DEPLOYMENT.kind].keys()):
+            queue.wake(key, True)
+        self._passes = asyncio.get_running_loop().create_task(self._work(queue), name="passes")
+
+    async def _look(self, reconciler: Reconciler, key: Key) -> float | None:
+        outcome = "failed"
+        try:
+            with self._telemetry.pass_seconds.time():
+                following = await reconciler.look(key)
+            outcome = "done"
+            return following
+        finally:
+            self._telemetry.passes.labels(outcome).inc()
+
+    async def _work(self, queue: Queue) -> None:
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
-        log.info("event=synced objects=%d", len(self._queue))
-        await self._queue.run()
+        log.info("event=synced objects=%d", len(queue))
+        await queue.run()
+
+    async def end(self) -> None:
+        """Ends the passes; one that is cut off heals on the next start."""
+        passes, self._passes, self._queue = self._passes, None, None
+        if passes is not None:
+            await _ended([passes])
 
     async def stop(self) -> None:
-        """Ends every task; a pass that is cut off heals on the next start."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        self._tasks = []
+        """Ends every task."""
+        await self.end()
+        tasks, self._tasks = self._tasks, []
+        await _ended(tasks)
 
     def not_alive(self) -> str:
         """Why this process should be restarted; empty while it should not."""
-        ended = [task.get_name() for task in self._tasks if task.done()]
+        running = [*self._tasks, *([self._passes] if self._passes is not None else [])]
+        ended = [task.get_name() for task in running if task.done()]
         if ended:
             return f"ended: {', '.join(ended)}"
         if not self._tasks:
@@ -103,7 +121,7 @@ class Operation:
         for kind, reflector in self.reflectors.items():
             if now - reflector.alive_at > STUCK_SECONDS:
                 return f"the watch of {kind} is stuck"
-        if self._queue.longest_wait() > STUCK_SECONDS:
+        if self._queue is not None and self._queue.longest_wait() > STUCK_SECONDS:
             return "a pass is stuck"
         return ""
 
@@ -111,3 +129,11 @@ class Operation:
         """Which lists are not in yet; empty when all are."""
         missing = [kind for kind, r in self.reflectors.items() if not r.synced.is_set()]
         return f"not listed yet: {', '.join(missing)}" if missing else ""
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -10,7 +10,7 @@ class Settings:
     """Each field is the environment variable of the same name in capitals."""
 
     operator_namespace: str = "default"
-    """Where the Lease lives."""
+    """Where the operator runs; names its installation in the Lease."""
     watch_namespace: str = ""
     """The only namespace to act in; empty: all."""
     gateway_image: str = "ghcr.io/speculative-dev/speculative-gateway:0.1.0"
@@ -27,8 +27,12 @@ class Settings:
     """/livez, /readyz and /metrics of the operator."""
     identity: str = "operator"
     """Holder name in the Lease: the pod's name."""
-    lease_seconds: float = 15.0
-    """Lease duration; renewed at a fifth of it, given up at two thirds."""
+    lease_seconds: float = 5.0
+    """Lease duration; renewed at a sixth of it, given up at three quarters. A crashed operator's
+    successor works after at most 7/6 of it."""
+    foreign_lease_seconds: float = 300.0
+    """For so long a Lease of another installation must have been left alone before this one
+    takes over: a node drain must not hand every gateway to other images."""
     request_timeout_seconds: float = 15.0
     """Longest single request to the API server."""
     scrape_timeout_seconds: float = 2.0

@@ -41,6 +41,11 @@ class Telemetry:
         self.leading = Gauge(
             f"{_PREFIX}_leading", "1 while this operator holds the Lease.", registry=self.registry
         )
+        self.blocked = Gauge(
+            f"{_PREFIX}_blocked",
+            "1 while another installation acts on the same namespaces and this one refuses to.",
+            registry=self.registry,
+        )
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}_{name}", documentation, labels, registry=self.registry)

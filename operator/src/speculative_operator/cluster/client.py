@@ -12,7 +12,7 @@ import aiohttp
 
 from speculative_api.labels import MANAGER
 from speculative_operator.cluster.access import Access
-from speculative_operator.cluster.resources import EVENT, JSON, Resource
+from speculative_operator.cluster.resources import EVENT, JSON, LEASE, Resource
 from speculative_operator.errors import (
     ApiError,
     Conflict,
@@ -43,8 +43,16 @@ Observer = Callable[[str, str, int], None]
 """Told of every answered request: verb, kind, HTTP status (0: no answer)."""
 
 
+Fence = Callable[[], bool]
+"""Whether writes may leave at this very moment."""
+
+
 def _ignore(verb: str, kind: str, status: int) -> None:
     del verb, kind, status
+
+
+def _open_fence() -> bool:
+    return True
 
 
 def error_of(status: int, message: str) -> ApiError:
@@ -69,11 +77,24 @@ class Client:
         self._access = access
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._observe = observe
+        self.fence: Fence = _open_fence
+        """Asked right before a write is sent; writes to Leases are exempt, they are the fence."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+        # Asked once more when a connection is there: waiting for one may take long, and so may
+        # a process that was stopped meanwhile.
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(self._ask_fence)
+        trace.on_connection_reuseconn.append(self._ask_fence)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=64), trace_configs=[trace]
+        )
         return self
+
+    async def _ask_fence(self, _: Any, context: Any, __: Any) -> None:
+        if context.trace_request_ctx and not self.fence():
+            raise Unavailable("not sent: the Lease is not held")
 
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
@@ -88,6 +109,7 @@ class Client:
         timeout: aiohttp.ClientTimeout,
         body: bytes | None = None,
         content_type: str = "application/json",
+        fenced: bool = False,
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise Unavailable("the client is not open")
@@ -105,6 +127,7 @@ class Client:
             ssl=self._access.tls or True,
             server_hostname=self._access.server_name,
             proxy=self._access.proxy,
+            trace_request_ctx=fenced,
         )
 
     async def request(
@@ -125,9 +148,18 @@ class Client:
         if timeout_seconds is not None:
             timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         status = 0
+        fenced = method != "GET" and resource is not LEASE
+        if fenced and not self.fence():
+            raise Unavailable(f"{verb} {path}: not sent, the Lease is not held")
         try:
             async with await self._open(
-                method, path, query=query, timeout=timeout, body=data, content_type=content_type
+                method,
+                path,
+                query=query,
+                timeout=timeout,
+                body=data,
+                content_type=content_type,
+                fenced=fenced,
             ) as response:
                 status, text = response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -149,10 +181,17 @@ class Client:
         return answer[1]
 
     async def list_all(
-        self, resource: Resource, namespace: str = "", *, selector: str = "", page: int = 500
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        selector: str = "",
+        field: str = "",
+        page: int = 500,
     ) -> tuple[list[JSON], str]:
         """All objects, read in pages, and the resourceVersion to watch from."""
         query = {"limit": str(page)} | ({"labelSelector": selector} if selector else {})
+        query |= {"fieldSelector": field} if field else {}
         items: list[JSON] = []
         while True:
             path = resource.path(namespace)

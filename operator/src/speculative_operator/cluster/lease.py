@@ -1,17 +1,21 @@
 """One operator at a time: a coordination.k8s.io Lease.
 
-The holder renews it at a fifth of its duration; another one takes over once it
+The holder renews it at a sixth of its duration; another one takes over once it
 has seen no change for a whole duration by its own monotonic clock (as client-go
-does; wall clocks of two machines are never compared). A holder that could not
-renew for two thirds of the duration ends the process before anyone takes over.
+does; wall clocks of two machines are never compared). From three quarters of the
+duration after its last renewal on, `valid` is false: no write leaves the client
+any more, whatever this process was doing meanwhile, before anyone takes over.
+
+An operator of another installation is no stand-in: its images and defaults may
+differ. It takes over only after the Lease was left alone for `foreign_seconds`.
 """
 
 import asyncio
 import contextlib
 import logging
-import os
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, LEASE
@@ -19,13 +23,52 @@ from speculative_operator.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
+INSTALLATION: Final = "speculative.dev/installation"
+"""Annotation of the Lease: namespace of the operator that wrote it last."""
 
-def _end_the_process() -> None:
-    os._exit(1)  # no clean-up: another holder may be at work already
+
+@dataclass(slots=True)
+class Observed:
+    """A Lease of somebody else, and since when it has not changed."""
+
+    version: str = ""
+    since: float = 0.0
+    """Loop time."""
+
+    def see(self, live: JSON) -> None:
+        """Notes the present version."""
+        version = str(live["metadata"]["resourceVersion"])
+        if version != self.version:
+            self.version, self.since = version, asyncio.get_running_loop().time()
+
+    def left(self, live: JSON, *, installation: str, foreign_seconds: float) -> float:
+        """Seconds until its holder counts as gone; 0 when it does already."""
+        spec = live.get("spec", {})
+        holder = spec.get("holderIdentity") or ""
+        writer = installation_of(live)
+        wait = float(spec.get("leaseDurationSeconds") or 0) if holder else 0.0
+        if writer and writer != installation:
+            if not holder and _age(spec.get("renewTime")) >= foreign_seconds:
+                return 0.0
+            wait = max(wait, foreign_seconds)
+        return max(0.0, self.since + wait - asyncio.get_running_loop().time())
+
+
+def installation_of(live: JSON) -> str:
+    """Namespace of the operator that wrote the Lease last; empty when it does not say."""
+    return str((live["metadata"].get("annotations") or {}).get(INSTALLATION, ""))
+
+
+def _age(text: str | None) -> float:
+    """Seconds since a time on somebody's wall clock: for politeness only, never for safety."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(text or "")).total_seconds()
+    except (ValueError, TypeError):
+        return float("inf")
 
 
 class Lease:
-    """`acquire`, then `hold` in a task of its own, then `release`."""
+    """`acquire`, then `hold` in a task of its own, then `release`; `acquire` again after a loss."""
 
     def __init__(
         self,
@@ -34,46 +77,61 @@ class Lease:
         namespace: str,
         name: str,
         identity: str,
-        duration: float = 15.0,
-        on_lost: Callable[[], None] = _end_the_process,
+        installation: str = "",
+        duration: float = 5.0,
+        foreign_seconds: float = 300.0,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name
         self._identity = identity
+        self._installation = installation
         self._duration = duration
-        self._on_lost = on_lost
-        self._period = duration / 5
-        self._deadline = duration * 2 / 3
-        self._patience = self._deadline / 2
-        """Longest single request: a second one still fits, on another connection."""
-        self._seen: JSON | None = None
-        self._seen_at = 0.0
-        self._renewed_at = 0.0
+        self._foreign_seconds = foreign_seconds
+        self._period = duration / 6
+        self._deadline = duration * 3 / 4
+        self._patience = duration * 5 / 12
+        """Longest single request: slower servers are endured, and a second one still fits."""
+        self._live: JSON | None = None
+        self._observed = Observed()
+        self._renewed_at = float("-inf")
         self.held = False
+        self.foreign_holder = ""
+        """Who of another installation holds it, as last seen; empty when nobody does."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can hold it at this moment."""
+        return self.held and asyncio.get_running_loop().time() < self._renewed_at + self._deadline
 
     async def acquire(self) -> None:
         """Waits until the lease is ours."""
-        while not await self._try():  # noqa: ASYNC110 - the world is asked, not an event
-            await asyncio.sleep(self._period)
+        while True:
+            left = await self._attempt()
+            if left is None:
+                break
+            # At its expiry and not a period later: that is downtime.
+            await asyncio.sleep(min(self._period, max(0.01, left)))
         self.held = True
         log.info("event=lease-acquired identity=%s", self._identity)
 
     async def hold(self) -> None:
-        """Renews for ever; calls `on_lost` when it did not succeed in time, and returns."""
+        """Renews until that did not succeed in time, and returns then."""
         clock = asyncio.get_running_loop().time
-        while True:
+        while self.valid:
             left = self._renewed_at + self._deadline - clock()
             await asyncio.sleep(max(0.0, min(self._period, left)))
             left = self._renewed_at + self._deadline - clock()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._try()
-            if clock() - self._renewed_at >= self._deadline:
-                self.held = False
-                log.error("event=lease-lost identity=%s", self._identity)
-                self._on_lost()
-                return
+                async with asyncio.timeout(max(0.0, left)):
+                    if await self._attempt() is not None and self._is_anothers():
+                        break
+        self.held = False
+        log.error("event=lease-lost identity=%s", self._identity)
+
+    def _is_anothers(self) -> bool:
+        spec = (self._live or {}).get("spec", {})
+        return bool(spec) and spec.get("holderIdentity") != self._identity
 
     async def release(self) -> None:
         """Gives the lease away at once, so that a successor need not wait it out."""
@@ -93,51 +151,52 @@ class Lease:
             # The successor waits for the expiry instead.
             log.warning("event=lease-not-released why=%r", str(error))
 
-    async def _try(self) -> bool:
-        """One attempt to take or renew; any failure counts as not renewed."""
+    async def _attempt(self) -> float | None:
+        """One attempt to take or renew: None when it is ours, else seconds to wait at least."""
         started = asyncio.get_running_loop().time()
         try:
-            taken = await self._take()
+            left = await self._take()
         except Conflict:
-            return False
+            self._live = None
+            return 0.0
         except ApiError as error:
+            self._live = None
             log.warning("event=lease-request-failed why=%r", str(error))
-            return False
-        if taken:
+            return self._period
+        if left is None:
             # From the start of the request: the others count from no earlier.
             self._renewed_at = started
-        return taken
+        return left
 
-    async def _take(self) -> bool:
+    async def _take(self) -> float | None:
         seconds = self._patience
+        if self.held and self._live is not None and not self._is_anothers():
+            # The version says whether it is still as we left it: no need to read first.
+            body = self._body(self._live, holder=self._identity)
+            self._live = await self._client.replace(LEASE, body, timeout_seconds=seconds)
+            return None
         try:
             live = await self._client.get(
                 LEASE, self._namespace, self._name, timeout_seconds=seconds
             )
         except NotFound:
             body = self._body({"metadata": {}}, holder=self._identity)
-            live = await self._client.create(LEASE, body, timeout_seconds=seconds)
-            self._observe(live)
-            return True
-        self._observe(live)
-        if not self._is_free(live):
-            return False
-        body = self._body(live, holder=self._identity)
-        self._observe(await self._client.replace(LEASE, body, timeout_seconds=seconds))
-        return True
-
-    def _observe(self, live: JSON) -> None:
-        version = live["metadata"]["resourceVersion"]
-        if self._seen is None or self._seen["metadata"]["resourceVersion"] != version:
-            self._seen_at = asyncio.get_running_loop().time()
-        self._seen = live
-
-    def _is_free(self, live: JSON) -> bool:
+            self._live = await self._client.create(LEASE, body, timeout_seconds=seconds)
+            return None
+        self._live = live
+        self._observed.see(live)
         holder = live.get("spec", {}).get("holderIdentity") or ""
-        if holder in ("", self._identity):
-            return True
-        duration = float(live["spec"].get("leaseDurationSeconds") or self._duration)
-        return asyncio.get_running_loop().time() - self._seen_at >= duration
+        if holder != self._identity:
+            left = self._observed.left(
+                live, installation=self._installation, foreign_seconds=self._foreign_seconds
+            )
+            foreign = installation_of(live) not in ("", self._installation)
+            self.foreign_holder = (holder or installation_of(live)) if foreign and left else ""
+            if left > 0:
+                return left
+        body = self._body(live, holder=self._identity)
+        self._live = await self._client.replace(LEASE, body, timeout_seconds=seconds)
+        return None
 
     def _body(self, live: JSON, *, holder: str) -> JSON:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -150,7 +209,9 @@ class Lease:
             "renewTime": now,
             "leaseDurationSeconds": max(1, round(self._duration)),
         }
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: JSON = {"name": self._name, "namespace": self._namespace}
+        if self._installation:
+            metadata["annotations"] = {INSTALLATION: self._installation}
         version = live["metadata"].get("resourceVersion")
         return {
             "apiVersion": LEASE.api_version,
