@@ -15,8 +15,8 @@ INSTALLED = ("deployment/speculative-operator", "-n", "speculative-system")
 def cluster() -> None:
     """The chart's CRD and gateway role, and the demo's own operator out of the way.
 
-    Tests start operators themselves, and two operators with a Lease in
-    different namespaces would write against each other.
+    Tests start operators themselves, and those refuse to work beside one that acts
+    on every namespace.
     """
     try:
         found = json.loads(kubectl("get", *INSTALLED, "-o", "json"))

@@ -16,6 +16,7 @@ from tests.charts.dry_run import dry_run
 from tests.cluster.envtest import Server, binary_folder
 
 from speculative_operator.cluster import resources
+from speculative_operator.cluster.claims import CLUSTER_NAMESPACE
 from speculative_operator.settings import Settings
 
 pytestmark = pytest.mark.cluster
@@ -90,12 +91,32 @@ def test_only_the_gateways_role_can_be_bound(objects: Objects) -> None:
     }
 
 
-def test_the_lease_is_the_only_thing_written_in_its_own_namespace(objects: Objects) -> None:
-    role = objects["Role", f"{RELEASE}-lease"]
-    assert role["metadata"]["namespace"] == NAMESPACE
-    assert granted(role["rules"]) == {
-        ("coordination.k8s.io", "leases"): {"get", "create", "update"}
-    }
+def lease_rules(objects: Objects, kind: str, name: str) -> set[tuple[str, tuple[str, ...]]]:
+    """(verb, names it is limited to) for Leases."""
+    rules = objects[kind, f"{RELEASE}-{name}"]["rules"]
+    assert all(rule["resources"] == ["leases"] for rule in rules)
+    return {(verb, tuple(r.get("resourceNames", ()))) for r in rules for verb in r["verbs"]}
+
+
+OURS = ("speculative-operator",)
+WRITES_ITS_LEASE = {("create", ()), ("get", OURS), ("update", OURS)}
+
+
+def test_it_writes_one_lease_for_all_namespaces_and_sees_those_of_single_ones(
+    objects: Objects,
+) -> None:
+    assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == CLUSTER_NAMESPACE
+    assert lease_rules(objects, "Role", "lease") == WRITES_ITS_LEASE
+    assert lease_rules(objects, "ClusterRole", "other-leases") == {("list", OURS)}
+
+
+def test_with_one_namespace_the_lease_is_there_and_the_other_one_can_be_read() -> None:
+    objects = rendered("watchNamespace=llm")
+    assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == "llm"
+    assert lease_rules(objects, "Role", "lease") == WRITES_ITS_LEASE
+    other = objects["Role", f"{RELEASE}-other-leases"]
+    assert other["metadata"]["namespace"] == CLUSTER_NAMESPACE
+    assert lease_rules(objects, "Role", "other-leases") == {("get", OURS)}
 
 
 def test_one_namespace_needs_no_cluster_wide_rights() -> None:
@@ -105,6 +126,7 @@ def test_one_namespace_needs_no_cluster_wide_rights() -> None:
     assert granted(role["rules"]) == needed()
     assert objects["RoleBinding", RELEASE]["metadata"]["namespace"] == "llm"
     assert objects["RoleBinding", RELEASE]["roleRef"]["kind"] == "Role"
+    assert role["rules"] == rendered()["ClusterRole", RELEASE]["rules"]
     cluster_wide = {name for kind, name in objects if kind.startswith("ClusterRole")}
     assert cluster_wide == {f"{RELEASE}-gateway"}
 
@@ -134,14 +156,33 @@ def test_values_reach_the_operator() -> None:
     )
 
 
-def test_the_pod_is_restricted_and_alone(objects: Objects) -> None:
+def test_the_pod_is_restricted(objects: Objects) -> None:
     spec = objects["Deployment", RELEASE]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     assert spec["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
     context = container_of(objects)["securityContext"]
     assert context["readOnlyRootFilesystem"] is True
     assert context["allowPrivilegeEscalation"] is False
     assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_new_pod_is_warm_before_the_old_one_leaves(objects: Objects) -> None:
+    spec = objects["Deployment", RELEASE]["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert ("PodDisruptionBudget", RELEASE) not in objects, "it would block a drain"
+
+
+def test_two_operators_are_on_two_nodes_and_leave_one_at_a_time() -> None:
+    objects = rendered("replicas=2")
+    deployment = objects["Deployment", RELEASE]["spec"]
+    assert deployment["replicas"] == 2
+    (term,) = deployment["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    labels = deployment["selector"]["matchLabels"]
+    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == labels
+    budget = objects["PodDisruptionBudget", RELEASE]["spec"]
+    assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
 
 
 def test_the_crd_is_upgraded_with_the_release_and_kept_on_uninstall(objects: Objects) -> None:
@@ -156,7 +197,7 @@ def test_the_crd_is_upgraded_with_the_release_and_kept_on_uninstall(objects: Obj
 @pytest.mark.parametrize(
     "wrong",
     [
-        "replicas=2",
+        "replicas=-1",
         "settings.worker=1",
         "imagePullPolicy=Sometimes",
         "operator.image=",

@@ -9,9 +9,11 @@ import pytest
 from tests.cluster.fake_api import FakeApi, a_client, a_fake_api
 from tests.cluster.waiting import until
 
+from speculative_api.differences import Missing
 from speculative_operator import leading
 from speculative_operator.cluster.claims import LEASE_NAME, Claims, namespace_of
 from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.crd import Findings
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.leading import Leadership
 from speculative_operator.telemetry import Telemetry
@@ -39,6 +41,8 @@ class World:
         self.foreign_seconds = foreign_seconds
         self.at_work: set[str] = set()
         self.telemetry: dict[str, Telemetry] = {}
+        self.crd = Findings()
+        self.looks_at_crd = 0
 
     def an_operator(self, installation: str, watch_namespace: str = "") -> Leadership:
         lease = Lease(
@@ -58,17 +62,27 @@ class World:
         )
         self.telemetry[installation] = Telemetry()
         worker = Worker(self.at_work, installation)
-        return Leadership(lease, claims, worker, self.telemetry[installation])
+        return Leadership(
+            lease,
+            claims,
+            worker,
+            self.telemetry[installation],
+            compare_crd=self.compare_crd,
+            remedy="kubectl apply",
+        )
+
+    async def compare_crd(self) -> Findings:
+        self.looks_at_crd += 1
+        return self.crd
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leading, "ASK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(leading, "OLD_CRD_SECONDS", 0.02)
 
 
-async def in_world(
-    play: Callable[[World, FakeApi], Any], *, foreign_seconds: float = 60.0
-) -> None:
+async def in_world(play: Callable[[World, FakeApi], Any], *, foreign_seconds: float = 60.0) -> None:
     async with a_fake_api() as fake, a_client(fake) as client:
         await play(World(client, foreign_seconds), fake)
 
@@ -173,5 +187,42 @@ async def test_lost_lease_ends_the_work_and_a_regained_one_begins_it_anew() -> N
         with suppress(asyncio.CancelledError):
             await one.resign()
         assert not world.at_work
+
+    await in_world(play)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_crd_that_would_lose_our_status_stops_us_until_it_is_newer() -> None:
+    async def play(world: World, _: FakeApi) -> None:
+        world.crd = Findings(status=(Missing("status.canary.held"),))
+        one = world.an_operator("a")
+        one.start()
+        await until(lambda: world.looks_at_crd > 3)
+        assert not world.at_work
+        assert "status.canary.held" in one.not_ready()
+        assert "Run: kubectl apply" in one.not_ready()
+        assert b'missing_fields{part="status"} 1.0' in world.telemetry["a"].exposition()
+        world.crd = Findings()
+        await until(lambda: world.at_work == {"a"})
+        assert one.not_ready() == ""
+        assert b'missing_fields{part="status"} 0.0' in world.telemetry["a"].exposition()
+        await one.resign()
+
+    await in_world(play)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_crd_that_loses_users_fields_is_named_and_does_not_stop_us() -> None:
+    async def play(world: World, _: FakeApi) -> None:
+        world.crd = Findings(spec=(Missing("spec.rollout.cap", 2),))
+        one = world.an_operator("a")
+        one.start()
+        await until(lambda: world.at_work == {"a"})
+        assert one.not_ready() == ""
+        assert b'missing_fields{part="spec"} 1.0' in world.telemetry["a"].exposition()
+        world.crd = Findings()
+        await until(lambda: b'{part="spec"} 0.0' in world.telemetry["a"].exposition())
+        await until(lambda: one._watching_crd is None)
+        await one.resign()
 
     await in_world(play)

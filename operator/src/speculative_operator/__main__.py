@@ -10,6 +10,7 @@ import kopf
 from speculative_operator.cluster.access import access
 from speculative_operator.cluster.claims import LEASE_NAME, Claims, namespace_of
 from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.crd import compare
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.errors import OperatorError
 from speculative_operator.handlers import registry_of
@@ -54,7 +55,15 @@ async def operate(settings: Settings) -> None:
             installation=installation,
             foreign_seconds=settings.foreign_lease_seconds,
         )
-        leadership = Leadership(lease, claims, operation, telemetry)
+        leadership = Leadership(
+            lease,
+            claims,
+            operation,
+            telemetry,
+            compare_crd=lambda: compare(client),
+            remedy=f"kubectl exec -n {installation} {settings.identity} -- "
+            "python -m speculative_api | kubectl apply --server-side --force-conflicts -f -",
+        )
 
         def not_ready() -> str:
             # A standby is ready: its caches are warm and it would take over at once.

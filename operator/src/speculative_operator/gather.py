@@ -33,6 +33,7 @@ from speculative_operator.cluster.resources import (
 from speculative_operator.desired import checks, names
 from speculative_operator.desired.revision import words_of
 from speculative_operator.metrics.source import Source, Target
+from speculative_operator.rollout.healing import healed
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import (
     DeploymentView,
@@ -85,7 +86,7 @@ def gather(
         uid=uid,
         generation=int(parent["metadata"].get("generation", 0)),
         spec=spec,
-        status=status_of(parent),
+        status=healed(status_of(parent), now),
         words=words_of(spec),
         annotations=parent["metadata"].get("annotations") or {},
         findings=found,

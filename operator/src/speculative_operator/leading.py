@@ -7,9 +7,11 @@ kopf runs; `Operation` does the work.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from speculative_operator.cluster.claims import Claims
+from speculative_operator.cluster.crd import Findings
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.errors import ApiError
 from speculative_operator.telemetry import Telemetry
@@ -18,6 +20,8 @@ log = logging.getLogger(__name__)
 
 ASK_AGAIN_SECONDS: Final = 5.0
 """Between two looks at an operator that is in the way."""
+OLD_CRD_SECONDS: Final = 10.0
+"""Between two looks at a CRD that is too old."""
 UNKNOWN_SECONDS: Final = 0.5
 """Likewise while the API server does not say whether there is one."""
 
@@ -35,11 +39,26 @@ class Work(Protocol):
 class Leadership:
     """Runs `lead` until cancelled; `resign` ends the work and gives the Lease away."""
 
-    def __init__(self, lease: Lease, claims: Claims, work: Work, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        claims: Claims,
+        work: Work,
+        telemetry: Telemetry,
+        *,
+        compare_crd: Callable[[], Awaitable[Findings]],
+        remedy: str,
+    ) -> None:
         self._lease = lease
         self._claims = claims
         self._work = work
         self._telemetry = telemetry
+        self._compare_crd = compare_crd
+        self._remedy = remedy
+        """Command that brings the CRD up to date."""
+        self._crd = Findings()
+        self._crd_unread = "the CRD was not compared yet"
+        self._watching_crd: asyncio.Task[None] | None = None
         self._in_the_way = ""
         self._known = True
         self._task: asyncio.Task[None] | None = None
@@ -51,6 +70,7 @@ class Leadership:
     async def lead(self) -> None:
         """Leads whenever nobody else does, for ever."""
         while True:
+            await self._fitting_crd()
             await self._free_scope()
             await self._lease.acquire()
             # Only now: whoever looks next sees our claim, so of two at least one gives way.
@@ -69,10 +89,11 @@ class Leadership:
 
     async def resign(self) -> None:
         """Ends the work, then releases the Lease."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._watching_crd):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await self._lease.release()
 
     def not_ready(self) -> str:
@@ -84,7 +105,43 @@ class Leadership:
             else ""
         )
         self._telemetry.blocked.set(bool(why))
-        return why
+        if self._crd.status:
+            return self._crd.sentence(self._remedy)
+        return why or self._crd_unread
+
+    async def _fitting_crd(self) -> None:
+        """Waits until the CRD can keep our status; goes on looking while users' fields are lost."""
+        await self._look_at_crd()
+        while self._crd.status or self._crd_unread:
+            await asyncio.sleep(UNKNOWN_SECONDS if self._crd_unread else OLD_CRD_SECONDS)
+            await self._look_at_crd()
+        if not self._crd.is_current and self._watching_crd is None:
+            loop = asyncio.get_running_loop()
+            self._watching_crd = loop.create_task(self._await_newer_crd(), name="crd")
+
+    async def _await_newer_crd(self) -> None:
+        while not self._crd.is_current:
+            await asyncio.sleep(OLD_CRD_SECONDS)
+            await self._look_at_crd()
+        self._watching_crd = None
+
+    async def _look_at_crd(self) -> None:
+        before = self._crd
+        try:
+            self._crd, self._crd_unread = await self._compare_crd(), ""
+        except ApiError as error:
+            self._crd_unread = f"the CRD can't be read: {error}"
+            return
+        for part, fields in (("spec", self._crd.spec), ("status", self._crd.status)):
+            self._telemetry.crd_missing_fields.labels(part).set(len(fields))
+        if self._crd == before:
+            return
+        if self._crd.unknown:
+            log.warning("event=crd-not-compared why=%r", self._crd.unknown)
+        elif self._crd.is_current:
+            log.info("event=crd-current")
+        else:
+            log.error("event=crd-older why=%r", self._crd.sentence(self._remedy))
 
     async def _free_scope(self) -> None:
         while await self._hindered():

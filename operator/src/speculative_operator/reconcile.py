@@ -239,7 +239,8 @@ class Reconciler:
         self, parent: JSON, snapshot: Snapshot, decision: Decision, memory: _Memory
     ) -> None:
         waited = asyncio.get_running_loop().time() - memory.published_at
-        if is_due(snapshot.status, decision.status, seconds_since_write=waited):
+        # Against what is stored: what was healed on reading is to be stored, once.
+        if is_due(status_of(parent), decision.status, seconds_since_write=waited):
             await self._write_status(parent, decision, memory)
 
     async def _write_status(self, parent: JSON, decision: Decision, memory: _Memory) -> JSON:

@@ -41,6 +41,12 @@ class Telemetry:
         self.leading = Gauge(
             f"{_PREFIX}_leading", "1 while this operator holds the Lease.", registry=self.registry
         )
+        self.crd_missing_fields = Gauge(
+            f"{_PREFIX}_crd_missing_fields",
+            "Fields that the cluster's CRD lacks: apply the newer CRD (the log has the command).",
+            ("part",),
+            registry=self.registry,
+        )
         self.blocked = Gauge(
             f"{_PREFIX}_blocked",
             "1 while another installation acts on the same namespaces and this one refuses to.",
