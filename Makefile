@@ -88,6 +88,9 @@ summary:
 
 # ---- long runs, never part of `make test`
 
-.PHONY: bench-analysis
+.PHONY: bench-analysis bench-simulated-pod
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped sequential tests
 	$(BIN)/python -m bench.analysis
+
+bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated engine
+	$(BIN)/python -m bench.simulated_pod

@@ -75,15 +75,39 @@ class WorkerWarmup(_Lenient):
     output_tokens: int = 64
 
 
+class StepMicroseconds(_Lenient):
+    """Time of a simulated step: base + draft x k + token x batch x (k + 1)."""
+
+    base: int = 20_000
+    draft: int = 2_000
+    token: int = 200
+
+
+class SimulatedFault(_Lenient):
+    """What goes wrong with a simulated engine; `kind` and the rest as in the CRD."""
+
+    kind: str
+    after_seconds: int = 0
+    percent: int | None = None
+    over_seconds: int = 0
+    parameter: str | None = None
+    text: str | None = None
+    sample: str | None = None
+
+
 class Simulation(_Lenient):
     """The simulated engine of `speculative-worker simulate`; see the CRD for the fields."""
 
     acceptance_percent: int = 70
+    acceptance_percent_by_position: list[int] | None = None
     tokens_per_second: int = 50
+    step_microseconds: StepMicroseconds | None = None
     load_milliseconds: int = 500
+    metric_names: str = "V1"
     error_percent: int = 0
     crash_text: str = ""
     stall_after_seconds: int = 0
+    faults: list[SimulatedFault] = Field(default_factory=list)
 
 
 class WorkerConfig(_Lenient):

@@ -45,17 +45,14 @@ def _run() -> int:
 
 
 def _simulate() -> int:
-    import asyncio
+    import os
 
-    from speculative_worker.settings import SettingsError, process_environment, settings_from
-    from speculative_worker.simulate.server import serve
+    # asyncio does without where it cannot be imported: 1.2 MB less, and nobody speaks TLS here.
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    from speculative_worker.simulate.server import simulate
 
-    try:
-        settings = settings_from(process_environment())
-    except SettingsError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return asyncio.run(serve(settings))
+    # Not through `settings`: pydantic alone would double what a simulated engine costs.
+    return simulate(os.environ)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from speculative_api.v1alpha1.common import ModelSource as ModelSource
 from speculative_api.v1alpha1.common import Opaque as Opaque
 from speculative_api.v1alpha1.common import Percent as Percent
 from speculative_api.v1alpha1.engine import Engine as Engine
-from speculative_api.v1alpha1.engine import Simulation as Simulation
 from speculative_api.v1alpha1.engine import Warmup as Warmup
 from speculative_api.v1alpha1.gateway import Auth as Auth
 from speculative_api.v1alpha1.gateway import Gateway as Gateway
@@ -43,6 +42,8 @@ from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusiveP
 from speculative_api.v1alpha1.rollout import PauseStep as PauseStep
 from speculative_api.v1alpha1.rollout import Rollout as Rollout
 from speculative_api.v1alpha1.rollout import RolloutStep as RolloutStep
+from speculative_api.v1alpha1.simulation import Fault as Fault
+from speculative_api.v1alpha1.simulation import Simulation as Simulation
 from speculative_api.v1alpha1.spec import REVISIONED_FIELDS as REVISIONED_FIELDS
 from speculative_api.v1alpha1.spec import SpeculativeDeploymentSpec as SpeculativeDeploymentSpec
 from speculative_api.v1alpha1.speculation import Draft as Draft

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from speculative_api.base import Model
-from speculative_api.v1alpha1.common import Percent
+from speculative_api.v1alpha1.simulation import Simulation as Simulation
 
 
 class Warmup(Model):
@@ -17,39 +17,6 @@ class Warmup(Model):
     )
     output_tokens: int = Field(
         default=64, ge=1, le=1024, description="Tokens generated each. Default 64."
-    )
-
-
-class Simulation(Model):
-    """A simulated engine in place of vLLM: for rehearsing rollouts without GPUs.
-
-    The worker, its probes, metrics names and API stay the same; the text it
-    answers is filler.
-    """
-
-    acceptance_percent: Percent = Field(
-        default=70, description="Share of draft tokens that is accepted. Default 70."
-    )
-    tokens_per_second: int = Field(
-        default=50, ge=1, le=100_000, description="Generated tokens per stream. Default 50."
-    )
-    load_milliseconds: int = Field(
-        default=500, ge=0, le=3_600_000, description="Time until the engine answers. Default 500."
-    )
-    error_percent: Percent = Field(
-        default=0, description="Share of requests answered with status 500. Default 0."
-    )
-    crash_text: str = Field(
-        default="",
-        max_length=2048,
-        description="When set, the engine prints this text instead of starting and exits with 1.",
-    )
-    stall_after_seconds: int = Field(
-        default=0,
-        ge=0,
-        le=86_400,
-        description="When above 0, the engine stops generating this long after its start while "
-        "its health endpoint stays good. Default 0.",
     )
 
 

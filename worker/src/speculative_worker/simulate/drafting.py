@@ -1,27 +1,38 @@
 """PURE: how many draft tokens a step accepts; chance comes in as a `random.Random`."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
-_BISECTIONS = 40
+_BISECTIONS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """A draft of `tokens` per step, each accepted with `probability` if those before it were."""
+    """Chance of each position to be accepted if those before it were; the last goes on."""
 
-    tokens: int
-    probability: float
+    chances: tuple[float, ...]
 
-    def accepted(self, chance: random.Random) -> int:
-        """Accepted tokens of one draft: the first rejection ends it, as in a real engine."""
+    def accepted(self, tokens: int, chance: random.Random) -> int:
+        """Accepted tokens of a draft of `tokens`: the first rejection ends it."""
         accepted = 0
-        while accepted < self.tokens and chance.random() < self.probability:
+        while accepted < tokens and chance.random() < self._chance(accepted):
             accepted += 1
         return accepted
 
+    def _chance(self, position: int) -> float:
+        return self.chances[min(position, len(self.chances) - 1)]
 
-def drafting(*, tokens: int, acceptance_percent: int) -> Drafting:
+
+def by_position(percents: Sequence[float]) -> Drafting:
+    """A draft whose positions have these chances in percent."""
+    return Drafting(tuple(percent / 100 for percent in percents))
+
+
+@lru_cache(maxsize=64)
+def drafting(*, tokens: int, acceptance_percent: float) -> Drafting:
     """A draft whose share of accepted tokens is `acceptance_percent` on average.
 
     With probability p per token, k tokens have an expected share of
@@ -35,4 +46,4 @@ def drafting(*, tokens: int, acceptance_percent: int) -> Drafting:
             low = middle
         else:
             high = middle
-    return Drafting(tokens=tokens, probability=high)
+    return Drafting((high,))

@@ -1,64 +1,48 @@
 """The simulated engine's batch: requests wait for a place, then generate step by step.
 
-One step drafts, accepts and emits; its time is the number of tokens it emits
-over the configured rate, so acceptance changes the shape of a stream, not its
-speed.
+One step drafts, accepts and emits. Its time is either the number of tokens it
+emits over the configured rate (so acceptance changes the shape of a stream, not
+its speed), or follows batch size and draft length as a real engine's does.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
 
-from speculative_api.worker import WorkerConfig
-from speculative_worker.simulate.drafting import Drafting, drafting
+from speculative_worker.simulate.drafting import Drafting, by_position, drafting
+from speculative_worker.simulate.faults import Faults
+from speculative_worker.simulate.language import VOCABULARY, next_token
 from speculative_worker.simulate.metrics import EngineMetrics
+from speculative_worker.simulate.plan import Plan
 
-_WORDS: Final = (
-    *("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"),
-    *("while", "seven", "wizards", "brew", "tea"),
-)
+_STALL_LOOK_SECONDS = 0.25
 
 
 class Batch:
     """At most `max_num_seqs` generations at once, with the counters of a real engine."""
 
-    def __init__(
-        self,
-        config: WorkerConfig,
-        *,
-        tokens_per_second: int,
-        acceptance_percent: int,
-        stall_after_seconds: int,
-        chance: random.Random,
-    ) -> None:
-        speculation = config.speculation
-        tokens = (speculation.num_speculative_tokens or 0) if speculation.method != "None" else 0
-        self._drafting: Drafting | None = (
-            drafting(tokens=tokens, acceptance_percent=acceptance_percent) if tokens else None
-        )
-        self._tokens_per_second = tokens_per_second
-        self._stall_at = time.monotonic() + stall_after_seconds if stall_after_seconds else None
+    def __init__(self, plan: Plan, *, chance: random.Random, faults: Faults) -> None:
+        self._plan = plan
         self._chance = chance
-        self._places = asyncio.Semaphore(config.max_num_seqs)
-        self._max_num_seqs = config.max_num_seqs
+        self._faults = faults
+        self._places = asyncio.Semaphore(plan.max_num_seqs)
         self.metrics = EngineMetrics(
-            model_name=config.served_model_name, draft_tokens_per_step=tokens
+            model_name=plan.served_model_name, max_draft_tokens=plan.draft_tokens
         )
 
     def render_metrics(self) -> str:
         """The text of `/metrics`."""
-        return self.metrics.render(max_num_seqs=self._max_num_seqs)
-
-    def draws_error(self, percent: int) -> bool:
-        """Whether this request is one of the `percent` that fail."""
-        return self._chance.random() * 100 < percent
+        if self._faults.takes_reset(time.monotonic()):
+            self.metrics.reset()
+        return self.metrics.render(
+            generation=self._plan.metric_names, max_num_seqs=self._plan.max_num_seqs
+        )
 
     async def generate(
-        self, *, prompt_tokens: int, max_tokens: int, finish_reason: str
-    ) -> AsyncGenerator[list[str], None]:
-        """Yields the words of each step until `max_tokens` were emitted.
+        self, *, prompt: Sequence[int], max_tokens: int, finish_reason: str
+    ) -> AsyncGenerator[list[int], None]:
+        """Yields the tokens of each step until `max_tokens` were emitted.
 
         Closing the iterator early counts as an abort, as in a real engine.
         """
@@ -74,12 +58,13 @@ class Batch:
         self.metrics.waiting -= 1
         self.metrics.running += 1
         try:
-            self.metrics.prompt_tokens += prompt_tokens
-            emitted = 0
+            self.metrics.prompt_tokens += len(prompt)
+            before, emitted = list(prompt[-8:]), 0
             last = first_at = arrived
             first_tokens = 0
             while emitted < max_tokens:
-                words = await self._step(emitted, max_tokens - emitted)
+                tokens = await self._step(before, max_tokens - emitted)
+                before = [*before, *tokens][-8:]
                 now = time.monotonic()
                 histogram = (
                     self.metrics.inter_token if emitted else self.metrics.time_to_first_token
@@ -87,8 +72,8 @@ class Batch:
                 histogram.observe(now - last)
                 last = now
                 if not emitted:
-                    first_at, first_tokens = now, len(words)
-                emitted += len(words)
+                    first_at, first_tokens = now, len(tokens)
+                emitted += len(tokens)
                 if emitted >= max_tokens:
                     outcome = finish_reason
                     self.metrics.count_finished(
@@ -96,32 +81,58 @@ class Batch:
                         decoding_seconds=now - first_at,
                         decoded_tokens=emitted - first_tokens,
                     )
-                yield words
+                yield tokens
         finally:
             self.metrics.running -= 1
             self.metrics.finished[outcome] += 1
             self._places.release()
 
-    async def _step(self, position: int, left: int) -> list[str]:
-        await self._stand_still_if_stalled()
+    async def _step(self, before: list[int], left: int) -> list[int]:
+        await self._stand_still_while_stalled()
+        drafted = self._plan.draft_tokens
         accepted = 0
-        if self._drafting is not None:
-            accepted = min(self._drafting.accepted(self._chance), left - 1)
-            self.metrics.count_draft(accepted)
-        count = accepted + 1
-        await asyncio.sleep(count / self._tokens_per_second)
-        await self._stand_still_if_stalled()
-        self.metrics.generated_tokens += count
-        return [_WORDS[(position + offset) % len(_WORDS)] for offset in range(count)]
+        if drafted:
+            accepted = min(self._drafting().accepted(drafted, self._chance), left - 1)
+            self.metrics.count_draft(drafted=drafted, accepted=accepted)
+        await asyncio.sleep(self._seconds(drafted=drafted, emitted=accepted + 1))
+        await self._stand_still_while_stalled()
+        self.metrics.generated_tokens += accepted + 1
+        return self._tokens(before, accepted + 1)
 
-    async def _stand_still_if_stalled(self) -> None:
-        if self._stall_at is None or time.monotonic() < self._stall_at:
+    def _seconds(self, *, drafted: int, emitted: int) -> float:
+        slowness = self._faults.slowness(time.monotonic())
+        if self._plan.step is None:
+            return slowness * emitted / self._plan.tokens_per_second
+        return slowness * self._plan.step.seconds(batch=self.metrics.running, draft_tokens=drafted)
+
+    def _drafting(self) -> Drafting:
+        now = time.monotonic()
+        if self._plan.acceptance_by_position:
+            return by_position(
+                [self._faults.acceptance(each, now) for each in self._plan.acceptance_by_position]
+            )
+        percent = self._faults.acceptance(self._plan.acceptance_percent, now)
+        return drafting(tokens=self._plan.draft_tokens, acceptance_percent=round(percent, 1))
+
+    def _tokens(self, before: list[int], count: int) -> list[int]:
+        now = time.monotonic()
+        found = list(before)
+        for _ in range(count):
+            token = next_token(found)
+            if self._faults.draws("WrongTokens", now, self._chance):
+                token = (token + 1) % VOCABULARY
+            found.append(token)
+        return found[len(before) :]
+
+    async def _stand_still_while_stalled(self) -> None:
+        if not self._faults.stalls(time.monotonic()):
             return
         # A stuck engine shows its requests as waiting, none as running.
         self.metrics.running -= 1
         self.metrics.waiting += 1
         try:
-            await asyncio.Event().wait()
+            while self._faults.stalls(time.monotonic()):  # noqa: ASYNC110 (faults have no event)
+                await asyncio.sleep(_STALL_LOOK_SECONDS)
         finally:
             self.metrics.waiting -= 1
             self.metrics.running += 1
