@@ -76,16 +76,17 @@ def _figures(worker: RunningWorker, ready: float) -> dict[str, float]:
     return {"ready_seconds": round(ready, 2), "cpu_seconds": round(cpu, 2), **_memory(pids)}
 
 
-async def _run(pods: int) -> None:
+async def _run(pods: int) -> list[dict[str, float]]:
     found = []
     for _ in range(pods):
         with tempfile.TemporaryDirectory() as folder:
             found.append(await _one(Path(folder)))
             print(found[-1], flush=True)
-    REPORT.parent.mkdir(exist_ok=True)
-    load = os.getloadavg()
-    REPORT.write_text(json.dumps({"load_average": load, "pods": found}, indent=2) + "\n")
+    return found
 
 
 if __name__ == "__main__":
-    asyncio.run(_run(int(sys.argv[1]) if len(sys.argv) > 1 else 5))
+    figures = asyncio.run(_run(int(sys.argv[1]) if len(sys.argv) > 1 else 5))
+    REPORT.parent.mkdir(exist_ok=True)
+    report = {"load_average": os.getloadavg(), "pods": figures}
+    REPORT.write_text(json.dumps(report, indent=2) + "\n")

@@ -31,7 +31,7 @@ from speculative_worker.simulate.faults import (
     fault_from,
 )
 from speculative_worker.simulate.http import Request
-from speculative_worker.simulate.plan import Plan
+from speculative_worker.simulate.plan import Plan, plan_from
 from speculative_worker.simulate.server import SimulatedEngine
 
 
