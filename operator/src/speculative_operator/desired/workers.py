@@ -68,7 +68,9 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         drain_seconds=engine.drain_seconds,
         warmup=WorkerWarmup(**engine.warmup.model_dump()),
         cache_directory=CACHE_DIRECTORY if part.model_cache else None,
-        simulation=Simulation(**engine.simulation.model_dump(mode="json")) if engine.simulation else None,
+        simulation=Simulation(**engine.simulation.model_dump(mode="json"))
+        if engine.simulation
+        else None,
     )
 
 
