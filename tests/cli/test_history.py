@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.cli.fake_api import FakeApi, serving
 from tests.cli.objects import START, a_resource, canary, failed, stable
 
-from speculative_api.labels import CHANGE_CAUSE, REVISION
+from speculative_api.labels import CHANGE_CAUSE, RENDER, REVISION
 from speculative_api.revisions import canonical_words, native_hash, native_words_of, words_hash
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_cli.__main__ import main
@@ -242,3 +243,16 @@ def test_a_merge_patch_holds_only_what_differs() -> None:
     live = {"a": {"b": 1, "c": [1]}, "d": 2, "e": {"f": 1}}
     wanted = {"a": {"b": 1, "c": [2]}, "d": 2, "g": {"h": 1}}
     assert merge_patch(live, wanted) == {"a": {"c": [2]}, "e": None, "g": {"h": 1}}
+
+
+def test_a_revision_rendered_anew_is_one_revision(api: FakeApi, run: Any, capsys: Any) -> None:
+    anew = a_revision(3, words(4), cause="longer drafts")
+    anew["metadata"]["name"] += "-r1"
+    anew["metadata"]["annotations"][RENDER] = "1"
+    anew["metadata"]["creationTimestamp"] = "2026-11-30T12:00:00Z"
+    api.revisions.insert(0, anew)
+    api.put(chat())
+    assert run("history", "chat", "-o", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [record["revision"] for record in found] == [1, 2, 3]
+    assert datetime.fromisoformat(found[2]["createdAt"]) == datetime.fromisoformat(START)

@@ -80,7 +80,23 @@ def test_a_skip_names_the_revision_and_the_step(api: FakeApi, run: Any, step: in
     assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/{step}/skip@{START}"}
 
 
+@pytest.mark.parametrize(("options", "named"), [([], ""), (["--rerender"], "/rerender")])
+def test_restart_names_stable_and_is_new_each_time(
+    api: FakeApi, run: Any, options: list[str], named: str
+) -> None:
+    api.put(a_resource())
+    assert run("restart", "chat", *options) == 0
+    revision, _, moment = annotations(api)["speculative.dev/restart"].partition("@")
+    assert revision == STABLE + named
+    assert datetime.fromisoformat(moment).tzinfo is not None
+
+
 DONE_ALREADY = {
+    "restart, under way": (
+        ["restart"],
+        {"restart": {"hash": STABLE, "at": START, "stamp": START}},
+        f"the pods of {STABLE} are being replaced already",
+    ),
     "promote, stable": (["promote", "--hash", STABLE], {}, f"{STABLE} is the stable revision"),
     "promote, past the step": (
         ["promote", "--hash", CANARY, "--step", "1"],
@@ -194,6 +210,18 @@ REFUSED = {
         {"canary": canary(held="PausedOnRequest"), "conditions": HELD},
         "resume it first",
     ),
+    "restart, a canary": (["restart"], {"canary": canary()}, f"{CANARY} is on trial"),
+    "restart, under guard": (
+        ["restart"],
+        {"guard": {"revision": 2, "hash": FAILED, "startedAt": START, "weight": 5}},
+        f"{STABLE} is on trial",
+    ),
+    "restart, another revision": (
+        ["restart", "--hash", FAILED],
+        {},
+        f"the stable revision is {STABLE}, not {FAILED}",
+    ),
+    "restart, nothing there": (["restart"], {"stable": None}, "has no stable revision yet"),
     "pause, no canary": (["pause"], {}, "nothing to pause"),
     "resume, nothing held": (["resume"], {}, "nothing to resume"),
     "retry, none failed": (["retry"], {}, "no revision has failed"),
@@ -255,6 +283,10 @@ def held(raw: dict[str, Any]) -> None:
     raw["status"]["conditions"] = HELD
 
 
+def restarted(raw: dict[str, Any]) -> None:
+    raw["status"]["observedRestart"] = raw["metadata"]["annotations"]["speculative.dev/restart"]
+
+
 WAITS = {
     "pause": ("pause", held, f"{CANARY} is held"),
     "abort": ("abort", aborted, "Aborted (Aborted): by hand"),
@@ -274,6 +306,13 @@ def test_wait_tells_what_came_of_it(
     name, *options = verb.split()
     assert run(name, "chat", "--wait", *options) == 0
     assert said in capsys.readouterr().out
+
+
+def test_wait_tells_that_a_restart_began(api: FakeApi, run: Any, capsys: Any) -> None:
+    api.put(a_resource())
+    api.on_patch = restarted
+    assert run("restart", "chat", "--wait") == 0
+    assert f"the replacement of {STABLE} has begun" in capsys.readouterr().out
 
 
 def test_wait_ends_when_nobody_acts(api: FakeApi, run: Any, capsys: Any) -> None:

@@ -5,6 +5,7 @@ that become ready one step later, gateways use the route one step later, workers
 count tokens while time goes by. Time is a number that the test moves.
 """
 
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -67,6 +68,10 @@ class Simulation:
     route: Route | None = None
     """What the gateways use."""
     answered: dict[str, int] = field(default_factory=dict)
+    fewest_ready: dict[str, int] = field(default_factory=dict)
+    """Fewest ready pods of each revision since it had all of them."""
+    stuck: set[str] = field(default_factory=set)
+    """Revisions whose further pods do not become ready."""
     namespace: str = "default"
     pods_seen: dict[str, set[str]] = field(default_factory=dict)
     """Every pod UID that ever was, by revision."""
@@ -126,22 +131,33 @@ class Simulation:
         deployments = {thing["metadata"]["name"]: thing for thing in await self.mine(DEPLOYMENT)}
         pods = await self.mine(POD)
         await self._gateways_follow()
+        gone = _to_go(pods, deployments)
+        for name, deployment in deployments.items():
+            mine = [p for p in pods if _deployment_of(p) == name and _is_up(p)]
+            ready = sum(p["metadata"]["name"] not in gone for p in mine)
+            revision = deployment["metadata"]["labels"].get(labels.REVISION, "")
+            if ready >= deployment["spec"]["replicas"] or revision in self.fewest_ready:
+                self.fewest_ready[revision] = min(ready, self.fewest_ready.get(revision, ready))
         for pod in pods:
-            await self._live(pod, deployments)
+            await self._live(pod, gone)
         for name, deployment in deployments.items():
             present = [p for p in pods if _deployment_of(p) == name]
-            for number in range(len(present), deployment["spec"]["replicas"]):
+            current = [p for p in present if _is_current(p, deployment)]
+            missing = deployment["spec"]["replicas"] - len(current)
+            if len(current) < len(present):
+                # maxSurge 1: the next new pod comes when the last one is ready and an old one went.
+                missing = min(missing, deployment["spec"]["replicas"] + 1 - len(present))
+            numbers = (n for n in itertools.count() if f"{name}-{n}" not in _names(present))
+            for number in itertools.islice(numbers, max(missing, 0)):
                 await self._start(name, deployment, number)
         self._serve()
 
-    async def _live(self, pod: JSON, deployments: dict[str, JSON]) -> None:
-        deployment = deployments.get(_deployment_of(pod))
-        number = int(pod["metadata"]["name"].rsplit("-", 1)[1])
-        if deployment is None or number >= deployment["spec"]["replicas"]:
+    async def _live(self, pod: JSON, gone: set[str]) -> None:
+        if pod["metadata"]["name"] in gone:
             path = POD.path(self.namespace, pod["metadata"]["name"])
             await self.client.request("end", POD, "DELETE", path, query={"gracePeriodSeconds": "0"})
             self.revisions.pop(pod["metadata"]["uid"], None)
-        elif not pod.get("status", {}).get("podIP"):
+        elif not _is_up(pod) and pod["metadata"]["labels"].get(labels.REVISION) not in self.stuck:
             status = {
                 "phase": "Running",
                 "podIP": "10.0.0.9",
@@ -165,6 +181,7 @@ class Simulation:
                 "name": f"{name}-{number}",
                 "namespace": self.namespace,
                 "labels": template["metadata"]["labels"],
+                "annotations": template["metadata"].get("annotations") or {},
             },
             "spec": {"containers": [container], "automountServiceAccountToken": False},
         }
@@ -267,6 +284,36 @@ class Simulation:
         text = json.dumps(found, sort_keys=True).replace(self.name, "NAME").replace(uid, "UID")
         picture: JSON = json.loads(text)
         return picture
+
+
+def _to_go(pods: list[JSON], deployments: dict[str, JSON]) -> set[str]:
+    """Names of pods that the Deployment controller would delete now: maxUnavailable 0."""
+    gone = {p["metadata"]["name"] for p in pods if _deployment_of(p) not in deployments}
+    for name, deployment in deployments.items():
+        present = [p for p in pods if _deployment_of(p) == name]
+        wanted = deployment["spec"]["replicas"]
+        old = [p for p in present if not _is_current(p, deployment)]
+        current = [p for p in present if _is_current(p, deployment)]
+        gone |= _names(current[wanted:])
+        spare = sum(_is_up(p) for p in present) - wanted
+        # Old pods that never came up block nothing and go first.
+        gone |= _names([p for p in old if not _is_up(p)])
+        gone |= _names([p for p in old if _is_up(p)][: max(spare, 0)])
+        gone |= _names(old) if wanted == 0 else set()
+    return gone
+
+
+def _names(pods: Iterable[JSON]) -> set[str]:
+    return {p["metadata"]["name"] for p in pods}
+
+
+def _is_up(pod: JSON) -> bool:
+    return bool(pod.get("status", {}).get("podIP"))
+
+
+def _is_current(pod: JSON, deployment: JSON) -> bool:
+    template = deployment["spec"]["template"]["metadata"].get("annotations") or {}
+    return bool((pod["metadata"].get("annotations") or {}) == template)
 
 
 def _deployment_of(pod: JSON) -> str:

@@ -79,6 +79,7 @@ class Run:
         self.simulation = simulation
         self.client = client
         self.crashes = 0
+        self.settings = Settings()
         self.reconciler = self.a_new_process()
 
     def a_new_process(self) -> Reconciler:
@@ -87,7 +88,7 @@ class Run:
             self.client,
             self.stores,
             self.simulation,
-            Settings(),
+            self.settings,
             utc_now=lambda: self.simulation.now,
         )
 

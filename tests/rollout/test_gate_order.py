@@ -30,6 +30,9 @@ ORDER = [
     "pause_over",
     "route_left",
     "pods_released",
+    "restart_done",
+    "restart_stalled",
+    "restart_requested",
     "stable_replaced_directly",
     "canary_started",
 ]

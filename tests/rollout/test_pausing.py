@@ -41,6 +41,9 @@ SHUT_WHILE_PAUSED = {
     "pause_over": True,
     "route_left": False,
     "pods_released": False,
+    "restart_done": False,
+    "restart_stalled": False,
+    "restart_requested": False,
     "stable_replaced_directly": False,
     "canary_started": False,
 }

@@ -94,6 +94,9 @@ def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Requ
             way = requests.Way.FULL if arguments.full else requests.Way.PAUSE
             way = requests.Way.STEP if arguments.skip_step else way
             return requests.promote(resource, step=arguments.step, way=way, meant=meant)
+        case "restart":
+            now = datetime.now(UTC)
+            return requests.restart(resource, rerender=arguments.rerender, meant=meant, now=now)
         case "retry":
             return requests.retry(resource, revision=meant, now=datetime.now(UTC))
         case _:

@@ -76,6 +76,12 @@ def _steering(verbs: Any, common: argparse.ArgumentParser) -> None:
     verbs.add_parser("pause", parents=every, help="hold the canary, or the guard, where it is")
     verbs.add_parser("resume", parents=every, help="let a held rollout go on")
     verbs.add_parser("abort", parents=every, help="roll the canary back")
+    restart = verbs.add_parser(
+        "restart", parents=every, help="replace stable's pods one at a time, drained"
+    )
+    restart.add_argument(
+        "--rerender", action="store_true", help="with the pod template of today's operator"
+    )
     retry = verbs.add_parser(
         "retry", parents=[common, waits], help="let a failed revision be tried again"
     )

@@ -1,8 +1,8 @@
 """Which annotation a verb writes, when it makes no sense, and when it is done. Pure.
 
-`promote`, `pause`, `resume`, `abort` and `retry` ask; the operator acts in its next pass. A
-request names the revision (and the step) it is about, so that one that
-arrives late, or is applied twice, does nothing to a later rollout.
+The verbs ask; the operator acts in its next pass. A request names the revision
+(and the step) it is about, so that one that arrives late, or is applied twice,
+does nothing to a later rollout.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from speculative_api.labels import (
     PAUSE,
     PROMOTE,
     PROMOTE_IN_FULL,
+    RERENDER,
+    RESTART,
     RETRY,
     SKIPPED_STEP,
 )
@@ -31,6 +33,7 @@ class Verb(Enum):
     PROMOTE_IN_FULL = auto()
     ABORT = auto()
     RETRY = auto()
+    RESTART = auto()
     PAUSE = auto()
     RESUME = auto()
 
@@ -181,7 +184,7 @@ def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request
     return Request(
         verb=Verb.RETRY,
         annotation=RETRY,
-        value=f"{chosen}@{now.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}",
+        value=f"{chosen}@{_text(now)}",
         hash=chosen,
         sentence=f"revision {chosen} may be tried again, if the spec names it",
     )
@@ -221,6 +224,40 @@ def resume(resource: Resource, *, meant: str | None = None) -> Request | str:
     )
 
 
+def restart(
+    resource: Resource, *, rerender: bool, meant: str | None, now: datetime
+) -> Request | str:
+    """The request to replace stable's pods one at a time, or why there is nothing left to ask.
+
+    Raises:
+        Refused: there is no stable, another one was meant, or a trial goes on.
+    """
+    status, where = resource.status, f"{resource.namespace}/{resource.name}"
+    if status.stable is None:
+        raise Refused(f"{where} has no stable revision yet: there is nothing to restart")
+    stable = status.stable.hash
+    if meant not in (None, stable):
+        raise Refused(f"{where}: the stable revision is {stable}, not {meant}; nothing to restart")
+    if status.canary is not None or status.guard is not None:
+        on_trial = status.canary.hash if status.canary else stable
+        raise Refused(f"{where}: {on_trial} is on trial; restart when that and its guard are over")
+    if status.restart is not None and status.restart.hash == stable and not status.restart.outcome:
+        return f"the pods of {stable} are being replaced already, since {status.restart.at}"
+    option = f"/{RERENDER}" if rerender else ""
+    how = ", with the pod template of today's operator" if rerender else ""
+    return Request(
+        verb=Verb.RESTART,
+        annotation=RESTART,
+        value=f"{stable}{option}@{_text(now)}",
+        hash=stable,
+        sentence=f"the pods of {stable} are replaced one at a time{how}",
+    )
+
+
+def _text(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def _is_paused(resource: Resource) -> bool:
     return any(
         condition.type == ConditionType.PROGRESSING and condition.reason == Reason.PAUSED_ON_REQUEST
@@ -236,6 +273,9 @@ def outcome(request: Request, resource: Resource) -> str | None:
     if request.verb is Verb.RETRY:
         acted = status.observed_retry == request.value
         return f"revision {request.hash} is no longer marked as failed" if acted else None
+    if request.verb is Verb.RESTART:
+        begun = status.observed_restart == request.value
+        return f"the replacement of {request.hash} has begun; see status" if begun else None
     if request.verb is Verb.PAUSE and _is_paused(resource):
         return f"{request.hash} is held"
     if request.verb is Verb.RESUME:

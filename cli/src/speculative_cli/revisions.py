@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from speculative_api.labels import CHANGE_CAUSE, REVISION
+from speculative_api.labels import CHANGE_CAUSE, RENDER, REVISION
 from speculative_api.revisions import is_native
 from speculative_api.v1alpha1 import REVISIONED_FIELDS
 
@@ -46,23 +46,28 @@ class Return:
 
 def records(raw: Sequence[Mapping[str, Any]], resource: Resource) -> list[Record]:
     """The resource's revisions by number; those of a namesake before it are left out."""
-    found = []
-    for thing in raw:
+    found: dict[str, Record] = {}
+    for thing in sorted(raw, key=_render):
         metadata, data = thing["metadata"], thing.get("data") or {}
         owners = {owner.get("uid") for owner in metadata.get("ownerReferences") or []}
         hash_ = (metadata.get("labels") or {}).get(REVISION, "")
         if resource.uid not in owners or "spec" not in data or is_native(hash_, data["spec"]):
             continue
-        found.append(
-            Record(
-                number=int(thing.get("revision", 0)),
-                hash=hash_,
-                words=data["spec"],
-                created_at=metadata.get("creationTimestamp") or "",
-                cause=(metadata.get("annotations") or {}).get(CHANGE_CAUSE, ""),
-            )
+        first = found.get(hash_)
+        found[hash_] = Record(
+            number=int(thing.get("revision", 0)),
+            hash=hash_,
+            words=data["spec"],
+            # A later rendering of the same words is not a later revision.
+            created_at=first.created_at if first else metadata.get("creationTimestamp") or "",
+            cause=(metadata.get("annotations") or {}).get(CHANGE_CAUSE, ""),
         )
-    return sorted(found, key=lambda record: (record.number, record.hash))
+    return sorted(found.values(), key=lambda record: (record.number, record.hash))
+
+
+def _render(thing: Mapping[str, Any]) -> int:
+    said = str((thing["metadata"].get("annotations") or {}).get(RENDER, "0"))
+    return int(said) if said.isascii() and said.isdigit() else 0
 
 
 def named(name: str, known: Sequence[Record], resource: Resource) -> Record:

@@ -248,6 +248,9 @@ def _rollout(resource: Resource, now: datetime) -> list[str]:
     if status.guard is not None:
         limit = resource.rollout.guard.duration_seconds
         lines += _labelled("guard", [_guard_words(status.guard, limit, now)])
+    restart = status.restart
+    if restart is not None and restart.outcome is None:
+        lines += _labelled("restart", [f"{restart.hash}, {age(restart.at, now)} so far"])
     for leaving in status.retiring:
         stage = "out of the route" if leaving.route_removed_at else "waiting for its streams"
         lines += _labelled("removing", [f"{leaving.hash}, {age(leaving.since, now)}: {stage}"])

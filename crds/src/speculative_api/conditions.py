@@ -41,6 +41,8 @@ class Reason(StrEnum):
     SUPERSEDED = "Superseded"
     ABORTED = "Aborted"
     REMOVING_REVISION = "RemovingRevision"
+    RESTARTING = "Restarting"
+    RESTART_STALLED = "RestartStalled"
     COMPLETE = "Complete"
     FAILED_REVISION_NOT_RETRIED = "FailedRevisionNotRetried"
     ROLLBACKS_CAPPED = "RollbacksCapped"
@@ -85,6 +87,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.SUPERSEDED: "A newer spec replaced this canary before it was judged.",
     Reason.ABORTED: "A person asked for the canary to be taken out.",
     Reason.REMOVING_REVISION: "A revision is taken out in order: weight, streams, cluster, pods.",
+    Reason.RESTARTING: "The pods of the stable revision are replaced one at a time, on request.",
+    Reason.RESTART_STALLED: "A restart got no pod ready in time; the pods that serve were kept.",
     Reason.COMPLETE: "The stable revision is what the spec asks for.",
     Reason.FAILED_REVISION_NOT_RETRIED: "The spec names a revision that failed; it is not tried "
     "again until `kubectl speculative retry`.",

@@ -38,6 +38,15 @@ ABORT: Final = f"{GROUP}/abort"
 RETRY: Final = f"{GROUP}/retry"
 """Annotation `<hash>@<anything>`: forget that this hash failed; acted on once per value."""
 
+RESTART: Final = f"{GROUP}/restart"
+"""Annotation `<hash>[/rerender]@<anything>`: replace stable's pods one at a time; acted on once
+per value."""
+RERENDER: Final = "rerender"
+RESTARTED_AT: Final = f"{GROUP}/restarted-at"
+"""Annotation on worker pods and their template: when the restart that made them was begun."""
+RENDER: Final = f"{GROUP}/render"
+"""Annotation on a ControllerRevision: which rendering of the words it is; absent: the first."""
+
 PAUSE: Final = f"{GROUP}/pause"
 """Annotation `<hash>`: hold this canary, or this revision's guard, where it is; absent: go on."""
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"

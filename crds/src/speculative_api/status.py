@@ -108,6 +108,30 @@ class RetiringStatus(Model):
     )
 
 
+class RestartStatus(Model):
+    """The last restart of stable's pods: one at a time, drained, on request."""
+
+    hash: str = Field(max_length=10, description="Hash of the revision.")
+    at: str = Field(description="When it began (RFC 3339).")
+    stamp: str = Field(max_length=64, description="What its pods carry as an annotation.")
+    stamp_before: str | None = Field(
+        default=None,
+        max_length=64,
+        description="What the pods carried before, if they were restarted already.",
+    )
+    render: int | None = Field(
+        default=None,
+        description="Number of the pod template that it takes in; absent: the template stays.",
+    )
+    outcome: Literal["Done", "Stalled", "Reverted"] | None = Field(
+        default=None,
+        description="Absent while it goes on. Stalled: no pod became ready in time, Kubernetes "
+        "goes on trying. Reverted: the same with a new template, which was taken back.",
+    )
+    message: str = Field(default="", max_length=4096, description="Why it stalled.")
+    ended_at: str | None = Field(default=None, description="When the outcome was known (RFC 3339).")
+
+
 class FailedRevision(Model):
     """A revision that is not tried again until somebody says retry."""
 
@@ -154,6 +178,10 @@ class SpeculativeDeploymentStatus(Model):
     verdict: Verdict | None = Field(default=None, description="The last decision.")
     observed_retry: str | None = Field(
         default=None, max_length=256, description="Last retry annotation acted on."
+    )
+    restart: RestartStatus | None = Field(default=None, description="The last restart.")
+    observed_restart: str | None = Field(
+        default=None, max_length=256, description="Last restart annotation acted on."
     )
     observed_abort: str | None = Field(
         default=None,

@@ -78,6 +78,9 @@ def gather(
     namespace, name = key
     uid = uid_of(parent)
     pods = [pod for pod in pods_of(stores, key) if not _is_older(pod, parent)]
+    status = healed(status_of(parent), now)
+    records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
+    revisions = {record.hash: record for record in records}
     found = (*checks.findings(spec, name=name, settings=settings), *engine_findings(spec))
     return Snapshot(
         now=now,
@@ -86,14 +89,15 @@ def gather(
         uid=uid,
         generation=int(parent["metadata"].get("generation", 0)),
         spec=spec,
-        status=healed(status_of(parent), now),
+        status=status,
         words=words_of(spec),
         annotations=parent["metadata"].get("annotations") or {},
         findings=found,
         warnings=tuple(engine_warnings(spec)),
         conflicts=conflicts,
         refusals=refusals,
-        revisions={r.hash: r for r in _revisions(stores, key, uid)},
+        revisions=revisions,
+        older_renders=tuple(r for r in records if revisions[r.hash] is not r),
         deployments={d.hash: d for d in _deployments(stores, key, uid)},
         pods=tuple(_worker(pod, source) for pod in _of(pods, labels.COMPONENT_WORKER)),
         gateways=tuple(
@@ -147,17 +151,36 @@ def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
             yield Target(uid_of(pod), address, "gateway")
 
 
-def _revisions(stores: Stores, key: Key, uid: str) -> Iterator[RevisionRecord]:
+def _revisions(
+    stores: Stores, key: Key, uid: str, status: SpeculativeDeploymentStatus
+) -> Iterator[RevisionRecord]:
+    """All stored renderings, but for one that was taken back."""
+    back = status.restart if status.restart and status.restart.outcome == "Reverted" else None
     for thing in stores[CONTROLLER_REVISION.kind].of(key).values():
         data = thing.get("data") or {}
+        hash_, render = _label(thing, labels.REVISION), _render(thing)
+        if back is not None and (back.hash, back.render) == (hash_, render):
+            continue
         if controller_uid(thing) == uid and "spec" in data and "template" in data:
             yield RevisionRecord(
-                hash=_label(thing, labels.REVISION),
+                hash=hash_,
+                render=render,
                 number=int(thing.get("revision", 0)),
                 words=data["spec"],
                 template=data["template"],
                 cause=(thing["metadata"].get("annotations") or {}).get(labels.CHANGE_CAUSE, ""),
             )
+
+
+def _render(thing: JSON) -> int:
+    said = (thing["metadata"].get("annotations") or {}).get(labels.RENDER, "0")
+    return int(said) if said.isascii() and said.isdigit() else 0
+
+
+def _restarted_at(thing: JSON) -> str:
+    """Of a pod, or of a Deployment's template."""
+    annotations = (thing.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(labels.RESTARTED_AT, ""))
 
 
 def _deployments(stores: Stores, key: Key, uid: str) -> Iterator[DeploymentView]:
@@ -169,6 +192,7 @@ def _deployments(stores: Stores, key: Key, uid: str) -> Iterator[DeploymentView]
                 track=_label(thing, labels.TRACK),
                 replicas=int(thing.get("spec", {}).get("replicas", 0)),
                 ready_replicas=int(thing.get("status", {}).get("readyReplicas", 0)),
+                restarted_at=_restarted_at(thing.get("spec", {}).get("template", {})),
                 failure=_replica_failure(thing),
             )
 
@@ -192,6 +216,7 @@ def _worker(pod: JSON, source: Source) -> WorkerPod:
         terminating=_is_leaving(pod),
         address=status.get("podIP", ""),
         restarts=sum(int(container.get("restartCount", 0)) for container in containers),
+        restarted_at=_restarted_at(pod),
         termination=_termination(containers),
         waiting_reason=_waiting_reason(status, containers),
         digest=source.digest(uid_of(pod)),

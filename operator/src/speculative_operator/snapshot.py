@@ -37,6 +37,8 @@ class RevisionRecord:
     template: Mapping[str, Any]
     cause: str = ""
     """Why the spec was changed, as the resource said when the revision was first stored."""
+    render: int = 0
+    """Which rendering of the words the template is: `restart --rerender` stores another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class DeploymentView:
     track: str
     replicas: int
     ready_replicas: int
+    restarted_at: str = ""
+    """What its pod template carries of the last restart; empty if there was none."""
     failure: str = ""
     """Why no pod can be made: a quota, an admission check, a missing ServiceAccount."""
 
@@ -65,6 +69,8 @@ class WorkerPod:
     ready_at: float | None = None
     """Unix seconds since when it is ready; None while it is not."""
     restarts: int = 0
+    restarted_at: str = ""
+    """Which restart made it; empty: none."""
     termination: Termination | None = None
     waiting_reason: str = ""
     """Why it does not run: Unschedulable with the scheduler's words, ImagePullBackOff, …"""
@@ -117,6 +123,8 @@ class Snapshot:
     refusals: tuple[str, ...] = ()
     """`Kind/name: words` of objects that the API server does not take as the spec wants them."""
     revisions: Mapping[str, RevisionRecord] = field(default_factory=dict)
+    """By hash, in the newest rendering that was not taken back."""
+    older_renders: tuple[RevisionRecord, ...] = ()
     deployments: Mapping[str, DeploymentView] = field(default_factory=dict)
     """By revision hash."""
     pods: tuple[WorkerPod, ...] = ()

@@ -12,8 +12,13 @@ Labels = dict[str, str]
 
 
 def revision(name: str, hash_: str) -> str:
-    """Deployment, headless Service and ControllerRevision of one revision."""
+    """Deployment, headless Service and first ControllerRevision of one revision."""
     return f"{name}-{hash_}"
+
+
+def controller_revision(name: str, hash_: str, render: int) -> str:
+    """ControllerRevision of one rendering; the first has the revision's own name."""
+    return f"{revision(name, hash_)}-r{render}" if render else revision(name, hash_)
 
 
 def gateway(name: str) -> str:

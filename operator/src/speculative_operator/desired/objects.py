@@ -4,18 +4,23 @@
 what is ours and not named here. Bodies hold only fields that we own.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from speculative_api.labels import CHANGE_CAUSE
+from speculative_api.labels import CHANGE_CAUSE, RENDER
 from speculative_api.revisions import is_native
 from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.native import NativeLane, native_lane
+from speculative_operator.desired.restarts import (
+    kept_renders,
+    record_in_force,
+    revision_bytes,
+    stamped,
+)
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.desired.services import revision_service, users_service
 from speculative_operator.desired.workers import pod_template, worker_deployment
@@ -70,7 +75,8 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
     name = snapshot.name
     gateway = _gateway(snapshot, decision, settings, metadata, lane)
     records = [*(item.record for item in live), *_history(snapshot, decision, lane)]
-    revisions = {record.hash: record for record in records}
+    records += kept_renders(snapshot, decision, records)
+    revisions = {(record.hash, record.render): record for record in records}
     return (
         *(
             controller_revision(record, name=name, metadata=metadata)
@@ -81,7 +87,12 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
         # The Services that a route names come before it.
         *(body for body in gateway if body["kind"] == "ConfigMap"),
         *(
-            worker_deployment(item.scale, item.record.template, name=name, metadata=metadata)
+            worker_deployment(
+                item.scale,
+                stamped(item.record.template, item.scale.hash, snapshot, decision),
+                name=name,
+                metadata=metadata,
+            )
             for item in live
         ),
         *(body for body in gateway if body["kind"] == "Deployment"),
@@ -118,18 +129,20 @@ def controller_revision(record: RevisionRecord, *, name: str, metadata: Mapping[
         RevisionTooLarge: more than `MAX_REVISION_BYTES`.
     """
     data = {"spec": dict(record.words), "template": record.template}
-    size = len(json.dumps(data, separators=(",", ":")).encode())
+    size = revision_bytes(record)
     if size > MAX_REVISION_BYTES:
         raise RevisionTooLarge(
             f"revision {record.hash}: {size} bytes, {MAX_REVISION_BYTES} at most"
         )
-    annotations = {"annotations": {CHANGE_CAUSE: record.cause}} if record.cause else {}
+    notes = {CHANGE_CAUSE: record.cause} if record.cause else {}
+    notes |= {RENDER: str(record.render)} if record.render else {}
+    annotations = {"annotations": notes} if notes else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
             **metadata,
-            "name": names.revision(name, record.hash),
+            "name": names.controller_revision(name, record.hash, record.render),
             "labels": names.worker_labels(name, record.hash),
             **annotations,
         },
@@ -154,7 +167,9 @@ def _live(
     snapshot: Snapshot, decision: Decision, settings: Settings, lane: NativeLane
 ) -> Iterator[_Live]:
     for scale in _scales(decision, lane):
-        record = snapshot.revisions.get(scale.hash)
+        record = record_in_force(
+            scale.hash, snapshot, decision, settings, at_most_bytes=MAX_REVISION_BYTES
+        )
         if record is None:
             words = _known_words(snapshot, lane, scale.hash)
             if words is None:

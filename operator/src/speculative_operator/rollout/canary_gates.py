@@ -9,6 +9,7 @@ from speculative_api.v1alpha1 import (
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.asking import asked_for, present
 from speculative_operator.rollout.cap import parked
+from speculative_operator.rollout.restarting import is_restarting
 from speculative_operator.rollout.returning import new_guard
 from speculative_operator.rollout.steps import (
     canary_replicas,
@@ -185,7 +186,7 @@ def canary_started(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return None
     if status.canary is not None or status.guard is not None or status.retiring:
         return None
-    if has_failed(snapshot, revision) or parked(snapshot):
+    if has_failed(snapshot, revision) or parked(snapshot) or is_restarting(snapshot):
         return None
     now = stamp(snapshot.now)
     number = next_number(snapshot, revision)

@@ -15,6 +15,7 @@ from speculative_operator.rollout import (
     mode_gates,
     pausing,
     removal_gates,
+    restarting,
     returning,
     stable_gates,
     steering,
@@ -57,6 +58,9 @@ GATES: Final[tuple[Gate, ...]] = (
     step_gates.pause_over,
     removal_gates.route_left,
     removal_gates.pods_released,
+    restarting.restart_done,
+    restarting.restart_stalled,
+    restarting.restart_requested,
     stable_gates.stable_replaced_directly,
     canary_gates.canary_started,
 )
@@ -108,6 +112,8 @@ def _next_look(snapshot: Snapshot) -> float:
         return IDLE_SECONDS
     if status.retiring or _weight_is_awaited(snapshot) or _gateway_lags(snapshot):
         return BUSY_SECONDS
+    if restarting.is_restarting(snapshot):
+        return STARTING_SECONDS
     if status.stable.available_at is None or (status.canary is not None and status.canary.step < 0):
         return STARTING_SECONDS
     if returning.is_returning(snapshot):

@@ -11,6 +11,7 @@ from speculative_api.v1alpha1 import (
     GatewayMode,
     GuardStatus,
     Method,
+    RestartStatus,
     SpeculativeDeploymentStatus,
     StableStatus,
 )
@@ -18,6 +19,7 @@ from speculative_operator.decision import Assessment
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.pausing import is_paused
+from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
 from speculative_operator.rollout.steps import canary_replicas, step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
@@ -185,6 +187,9 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
             f"{stamp(waits.until)}, or after `kubectl speculative retry` of a failed one."
         )
         return kind, "False", Reason.ROLLBACKS_CAPPED, message
+    restart = restart_of_stable(snapshot)
+    if restart is not None and restart.outcome != "Done":
+        return kind, *_restart(snapshot, restart)
     if stable.available_at is None and snapshot.spec.replicas > 0:
         message = _available(snapshot)[3]
         return kind, "True", Reason.REVISION_STARTING, message
@@ -217,6 +222,15 @@ def _guard(snapshot: Snapshot, stable: StableStatus, guard: GuardStatus) -> tupl
         kept, weight = (f"one pod of {old}", weight) if one else (old, guard.weight)
         message = f"{kept} is kept with {weight} percent {left}."
     return Reason.PAUSED_ON_REQUEST if paused else reason, f"R{new[1:]} is stable; {message}"
+
+
+def _restart(snapshot: Snapshot, restart: RestartStatus) -> tuple[State, Reason, str]:
+    if restart.outcome is not None:
+        return "False", Reason.RESTART_STALLED, restart.message
+    new = sum(pod.ready for pod in replaced(snapshot, restart))
+    words = snapshot.waiting_reason(restart.hash)
+    message = f"Restarting {restart.hash}: {new} of {snapshot.spec.replicas} pods replaced. {words}"
+    return "True", Reason.RESTARTING, message.rstrip()
 
 
 def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
