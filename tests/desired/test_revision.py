@@ -85,6 +85,16 @@ def test_scale_lanes_gateway_and_rollout_are_not_part_of_a_revision(
     assert revision.words_of(a_spec(**unrelated)).hash == some_words().hash
 
 
+def test_a_number_and_its_text_are_one_quantity() -> None:
+    number, text = (
+        a_spec(pod={"resources": {"requests": {"cpu": cpu}, "limits": {"memory": "2Gi"}}})
+        for cpu in (2, "2")
+    )
+    assert revision.words_of(number) == revision.words_of(text)
+    other = a_spec(pod={"resources": {"requests": {"cpu": 3}, "limits": {"memory": "2Gi"}}})
+    assert revision.words_of(other).hash != revision.words_of(text).hash
+
+
 VARIABLES = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {}}}]
 
 

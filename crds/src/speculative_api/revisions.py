@@ -65,7 +65,23 @@ def _without_empty_blocks(dumped: dict[str, Any]) -> dict[str, Any]:
         del speculation["ngram"]
     if dumped.get("pod") == {}:
         del dumped["pod"]
+    if "resources" in dumped.get("pod", {}):
+        dumped["pod"]["resources"] = _quantities_as_text(dumped["pod"]["resources"])
     return dumped
+
+
+def _quantities_as_text(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Requests and limits with `2` written as `"2"`: to Kubernetes they are one quantity."""
+    return {
+        kind: {name: _quantity(value) for name, value in amounts.items()}
+        if isinstance(amounts, Mapping)
+        else amounts
+        for kind, amounts in resources.items()
+    }
+
+
+def _quantity(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _digest(canonical: Mapping[str, Any], salt: str = "") -> str:
