@@ -51,6 +51,7 @@ def a_manifest(
     error_percent: int = 0,
     crash_text: str = "",
     pause_seconds: int = 20,
+    tokens_per_second: int = 100,
     **spec: Any,
 ) -> dict[str, Any]:
     """A SpeculativeDeployment whose engine is simulated.
@@ -60,7 +61,7 @@ def a_manifest(
     simulation = {
         "acceptancePercent": acceptance_percent,
         "errorPercent": error_percent,
-        "tokensPerSecond": 100,
+        "tokensPerSecond": tokens_per_second,
         "loadMilliseconds": 200,
     }
     if crash_text:
@@ -250,7 +251,9 @@ def a_trial(label: str, **settings: Any) -> Iterator[Trial]:
 
 
 @contextmanager
-def load_on(url: str, namespace: str, *, streams: int = 3) -> Iterator[Callable[[], Any]]:
+def load_on(
+    url: str, namespace: str, *, streams: int = 3, api_key_file: Path | None = None
+) -> Iterator[Callable[[], Any]]:
     """Load over the gateway for the length of the block; the report is there after it.
 
     The generator is a process of its own, so that a slow test does not slow the load.
@@ -262,6 +265,7 @@ def load_on(url: str, namespace: str, *, streams: int = 3) -> Iterator[Callable[
         [
             *(sys.executable, "-m", "e2e.load", "--url", url, "--streams", str(streams)),
             *("--max-tokens", "24", "--until-stopped", "--json", str(out)),
+            *(("--api-key-file", str(api_key_file)) if api_key_file else ()),
         ],
         stdout=log,
         stderr=log,

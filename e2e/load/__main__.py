@@ -31,6 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-tokens", type=int, default=24, help="default 24")
     parser.add_argument("--model", help="default: the first that /v1/models names")
     parser.add_argument("--lane", help="value of the lane header, for instance native")
+    parser.add_argument(
+        "--api-key-file", type=Path, metavar="FILE", help="the bearer token, for a guarded gateway"
+    )
     parser.add_argument("--no-stream", action="store_true", help="ask for whole answers")
     parser.add_argument("--requests", type=int, help="end after so many")
     until = parser.add_mutually_exclusive_group()
@@ -66,6 +69,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
         prompts=arguments.prompts,
         max_tokens=arguments.max_tokens,
         lane=arguments.lane,
+        api_key=arguments.api_key_file.read_text().strip() if arguments.api_key_file else None,
         model=arguments.model,
         stream=not arguments.no_stream,
         requests=arguments.requests,

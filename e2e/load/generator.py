@@ -7,12 +7,10 @@ from typing import Any, Self
 
 import aiohttp
 
-from speculative_api.labels import LANE_HEADER
-
 from .addresses import require_ours
 from .counts import Outcome, Report, Result, report_of
 from .prompts import PROMPTS
-from .request import Question, ask
+from .request import Question, ask, headers_of
 
 PAUSE_AFTER_FAILURE_SECONDS = 0.25
 """A refused stream asks again after this, so that failures do not flood the machine."""
@@ -28,8 +26,8 @@ class Load:
     An async context manager: leaving it lets running answers end (at most
     `drain_seconds`) and ends the streams in any case. `streams` run at once;
     `requests` bounds their number (None: no bound). `lane` is sent as the lane
-    header. Requests still running when the drain time is over are counted as
-    abandoned: nobody else cut them.
+    header, `api_key` as the bearer token. Requests still running when the drain
+    time is over are counted as abandoned: nobody else cut them.
     """
 
     def __init__(
@@ -40,6 +38,7 @@ class Load:
         prompts: str = "copy-heavy",
         max_tokens: int = 24,
         lane: str | None = None,
+        api_key: str | None = None,
         model: str | None = None,
         stream: bool = True,
         requests: int | None = None,
@@ -55,6 +54,7 @@ class Load:
         self._prompts = PROMPTS[prompts]
         self._max_tokens = max_tokens
         self._lane = lane
+        self._api_key = api_key
         self._model = model
         self._stream = stream
         self._left = requests
@@ -80,7 +80,9 @@ class Load:
             trust_env=False, connector=aiohttp.TCPConnector(limit=self._streams + 1)
         )
         try:
-            model = self._model or await model_at(session, self._url, lane=self._lane)
+            model = self._model or await model_at(
+                session, self._url, lane=self._lane, api_key=self._api_key
+            )
         except BaseException:
             await session.close()
             raise
@@ -150,6 +152,7 @@ class Load:
             max_tokens=self._max_tokens,
             stream=self._stream,
             lane=self._lane,
+            api_key=self._api_key,
             timeout_seconds=self._timeout_seconds,
         )
         self._asked += 1
@@ -168,17 +171,18 @@ class Load:
             return
 
 
-async def model_at(session: aiohttp.ClientSession, url: str, *, lane: str | None) -> str:
+async def model_at(
+    session: aiohttp.ClientSession, url: str, *, lane: str | None, api_key: str | None = None
+) -> str:
     """The first model that a server serves.
 
     Raises:
         LoadError: it does not say.
     """
-    headers = {LANE_HEADER: lane} if lane else {}
     try:
         async with session.get(
             f"{url}/v1/models",
-            headers=headers,
+            headers=headers_of(lane, api_key),
             timeout=aiohttp.ClientTimeout(total=15),
             allow_redirects=False,
         ) as response:

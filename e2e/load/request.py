@@ -29,6 +29,7 @@ class Question:
     max_tokens: int
     stream: bool = True
     lane: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     timeout_seconds: float = 120.0
     """Longest silence, the wait for the first byte included."""
 
@@ -90,7 +91,7 @@ async def _exchange(
     async with session.post(
         f"{question.url}/v1/chat/completions",
         json=_body(question),
-        headers={LANE_HEADER: question.lane} if question.lane else {},
+        headers=headers_of(question.lane, question.api_key),
         timeout=timeout,
         allow_redirects=False,
     ) as response:
@@ -102,6 +103,12 @@ async def _exchange(
             await _read_events(response, answer, on_text)
         else:
             _read_message(await response.read(), answer, on_text)
+
+
+def headers_of(lane: str | None, api_key: str | None) -> dict[str, str]:
+    """What tells the gateway who asks and for which lane."""
+    headers = {LANE_HEADER: lane} if lane else {}
+    return headers | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
 
 
 def _body(question: Question) -> dict[str, Any]:

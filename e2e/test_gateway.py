@@ -1,0 +1,177 @@
+"""The gateway in a cluster: many streams through every kind of change, keys, native lane."""
+
+import json
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.dsl import BUILD, Trial, a_trial, load_on, wait_for
+from e2e.kubectl import kubectl
+from e2e.worker_log import following
+
+pytestmark = pytest.mark.cluster
+
+KEY, OTHER_KEY = "sk-test-one-4f1c", "sk-test-two-9a7e"
+GUARDED = {"auth": {"apiKeysSecret": "chat-keys"}}
+
+
+def keys_secret(trial: Trial, **keys: str) -> None:
+    """Creates or replaces the Secret with the API keys."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "chat-keys"},
+        "stringData": keys,
+    }
+    kubectl("apply", "-n", trial.namespace, "-f", "-", stdin=json.dumps(secret))
+
+
+def key_file(trial: Trial) -> Path:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    path = BUILD / f"{trial.namespace}-key"
+    path.write_text(KEY, encoding="utf-8")
+    return path
+
+
+def ask(trial: Trial, key: str | None = None, **headers: str) -> tuple[int, Any, Any]:
+    """One short completion: status, headers, body."""
+    body = {"model": trial.name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+    request = urllib.request.Request(
+        f"{trial.url()}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"content-type": "application/json", **headers}
+        | ({"authorization": f"Bearer {key}"} if key else {}),
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.headers, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, json.loads(error.read())
+
+
+def ready(trial: Trial, component: str) -> list[dict[str, Any]]:
+    """Ready pods that nobody has asked to leave."""
+    return [
+        pod
+        for pod in trial.pods(component).values()
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(
+            c["type"] == "Ready" and c["status"] == "True"
+            for c in pod["status"].get("conditions", [])
+        )
+    ]
+
+
+def evict(trial: Trial, pod: dict[str, Any]) -> None:
+    """What `kubectl drain` does to each pod."""
+    name = pod["metadata"]["name"]
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": trial.namespace},
+    }
+    path = f"/api/v1/namespaces/{trial.namespace}/pods/{name}/eviction"
+    kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
+def test_fifty_streams_through_rollouts_scaling_rolling_gateways_and_evictions() -> None:
+    with a_trial("fifty") as trial:
+        keys_secret(trial, first=KEY)
+        common: dict[str, Any] = {
+            "tokens_per_second": 15,
+            "gateway": GUARDED
+            | {"replicas": 2, "rateLimit": {"requestsPerMinutePerKey": 1_000_000}},
+        }
+        trial.apply(k=4, replicas=3, **common)
+        stable = trial.wait_available()
+        with (
+            following(trial) as generations,
+            load_on(
+                trial.url(), trial.namespace, streams=50, api_key_file=key_file(trial)
+            ) as report,
+        ):
+            # a bad draft goes, a good one stays
+            trial.apply(k=4, acceptance_percent=2, replicas=3, **common)
+            trial.wait_progressing("RolledBack")
+            wait_for("only stable runs", lambda: trial.revisions_running() == {stable})
+            trial.apply(k=6, acceptance_percent=85, replicas=3, **common)
+            trial.wait_progressing("Guarding", 240)
+            trial.wait_progressing("Complete")
+            wait_for("the old revision is gone", lambda: stable not in trial.revisions_running())
+            # fewer pods
+            kubectl("scale", "specdep", "chat", "-n", trial.namespace, "--replicas=2")
+            wait_for("two pods", lambda: len(trial.pods()) == 2, 120)
+            # other gateway pods, one after the other
+            before = set(trial.pods("gateway"))
+            kubectl("rollout", "restart", "deployment/chat-gateway", "-n", trial.namespace)
+            wait_for("new gateways", lambda: not before & set(trial.pods("gateway")), 180)
+            # every worker evicted, each when its successor is ready
+            for pod in list(trial.pods().values()):
+                wait_for("two ready pods", lambda: len(ready(trial, "worker")) == 2)
+                evict(trial, pod)
+            wait_for("two ready pods", lambda: len(ready(trial, "worker")) == 2)
+            wait_for("nobody is leaving", lambda: len(trial.pods()) == 2, 120)
+        found = report()
+        assert (found["failed"], found["cut"]) == (0, 0), found
+        assert found["ok"] > 300
+        answered = Counter(generations())
+    # counted at the workers: every request was generated once, also those behind a retry
+    assert [each for each, times in answered.items() if times > 1] == []
+    assert len(answered) == found["ok"]
+
+
+def test_keys_are_asked_for_rotated_and_counted() -> None:
+    with a_trial("keys") as trial:
+        keys_secret(trial, first=KEY)
+        limit = {"rateLimit": {"requestsPerMinutePerKey": 5}}
+        trial.apply(k=4, gateway=GUARDED | limit)
+        trial.wait_available()
+        assert ask(trial)[0] == 401
+        assert ask(trial, "sk-wrong")[0] == 401
+        assert ask(trial, KEY)[0] == 200
+        # both are valid while clients move from one to the other
+        keys_secret(trial, first=KEY, second=OTHER_KEY)
+        wait_for("the new key is known", lambda: ask(trial, OTHER_KEY)[0] == 200, 120)
+        kubectl(
+            *("patch", "secret", "chat-keys", "-n", trial.namespace, "--type=json"),
+            *("-p", '[{"op": "remove", "path": "/data/first"}]'),
+        )
+        wait_for("the old key is refused", lambda: ask(trial, KEY)[0] == 401, 120)
+        refused = wait_for("a limit", lambda: [a for a in [ask(trial, OTHER_KEY)] if a[0] == 429])
+        _, headers, body = refused[0]
+        assert int(headers["retry-after"]) > 0
+        assert body["error"]["code"] == "rate_limit_exceeded"
+        # the keys stand in no object that others may read
+        dump = kubectl("get", "configmaps,pods,specdep", "-n", trial.namespace, "-o", "json")
+        assert KEY not in dump
+        assert OTHER_KEY not in dump
+
+
+def test_native_answers_when_every_accelerated_pod_is_gone() -> None:
+    with a_trial("native") as trial:
+        trial.apply(k=4, lanes={"native": {"replicas": 1, "fallback": True}})
+        stable = trial.wait_available()
+        wait_for("both lanes", lambda: len(ready(trial, "worker")) == 2)
+        assert ask(trial, **{"x-speculative-lane": "native"})[1]["x-speculative-revision"] != stable
+        with load_on(trial.url(), trial.namespace) as report:
+            (pod,) = (
+                p
+                for p in ready(trial, "worker")
+                if p["metadata"]["labels"]["speculative.dev/revision"] == stable
+            )
+            kubectl(
+                *("delete", "pod", pod["metadata"]["name"], "-n", trial.namespace),
+                *("--grace-period=0", "--force"),
+            )
+            wait_for("its successor", lambda: len(ready(trial, "worker")) == 2)
+            wait_for(
+                "accelerated again",
+                lambda: ask(trial)[1]["x-speculative-revision"] == stable,
+            )
+        found = report()
+        # the killed pod took its own streams along; everybody else was answered
+        assert found["failed"] + found["cut"] <= 3, found
+        assert set(found["byRevision"]) - {""} > {stable}, found
