@@ -260,7 +260,8 @@ def load_on(
     """
     BUILD.mkdir(parents=True, exist_ok=True)
     out = BUILD / f"{namespace}-load.json"
-    log = (BUILD / f"{namespace}-load.log").open("wb")
+    said = BUILD / f"{namespace}-load.log"
+    log = said.open("wb")
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "e2e.load", "--url", url, "--streams", str(streams)),
@@ -272,6 +273,7 @@ def load_on(
     )
     report: dict[str, Any] = {}
     try:
+        wait_for("the load begins", lambda: said.read_bytes() or process.poll() is not None, 60)
         yield lambda: report
     finally:
         process.send_signal(signal.SIGINT)

@@ -87,6 +87,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
         loop.add_signal_handler(number, signalled)
     deadline = None if arguments.until_stopped else time.monotonic() + arguments.duration
     async with load:
+        print(f"{arguments.streams} streams on {arguments.url}", flush=True)
         await _until_over(load, stop, deadline)
         stopping = asyncio.create_task(load.stop())
         hurry = asyncio.create_task(now.wait())
