@@ -16,6 +16,7 @@ from tests.builders import (
 
 from speculative_api.gateway import ROUTE_KEY, Affinity, Auth, Route
 from speculative_operator.decision import Decision, Share
+from speculative_operator.desired.revision import parse
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.rollout.decide import decide
 from speculative_operator.snapshot import Snapshot
@@ -165,3 +166,21 @@ def test_lane_rules_keep_their_order_and_all_their_parts() -> None:
     route = next_route(snapshot, decided((STABLE.hash, 100)))
     written = route.model_dump(by_alias=True, exclude_none=True)["laneRules"]
     assert list(written) == rules
+
+
+def test_what_may_wait_is_each_revision_s_own_and_divided_among_the_gateways() -> None:
+    records = [a_record(STABLE), a_record(CANARY)]
+    spec = a_spec(gateway={"replicas": 3, "overload": {"maxQueuedRequestsPerPod": 10}})
+    world = a_snapshot(spec, status=STATUS, revisions=records)
+    route = next_route(world, decided((STABLE.hash, 95), (CANARY.hash, 5)))
+    running = parse(records[0].words).engine.max_num_seqs
+    assert [each.requests_per_endpoint for each in route.backends] == [-(-(running + 10) // 3)] * 2
+    without = next_route(the_world(), decided((STABLE.hash, 100)))
+    assert without.backends[0].requests_per_endpoint is None
+
+
+def test_answers_say_where_they_come_from_unless_told_not_to() -> None:
+    decision = decided((STABLE.hash, 100))
+    assert next_route(the_world(), decision).revision_headers
+    hidden = the_world(gateway={"revisionHeaders": False})
+    assert not next_route(hidden, decision).revision_headers

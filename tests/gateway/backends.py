@@ -32,6 +32,8 @@ class Backend:
     """Reset the connection as soon as a request was read."""
     reset_streams: bool = False
     """Reset the connection when a held stream is released."""
+    usage: dict[str, object] | None = None
+    """What answers say they took; streams say it in an event of its own."""
     lane_seen: list[str] = field(default_factory=list)
     headers_seen: list[dict[str, str]] = field(default_factory=list)
     """Of every generation, names in lower case."""
@@ -57,7 +59,9 @@ class Backend:
             _reset(request)
             raise ConnectionResetError
         if not body.get("stream"):
-            return web.json_response({"backend": self.name})
+            return web.json_response(
+                {"backend": self.name} | ({"usage": self.usage} if self.usage else {})
+            )
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         self.open_streams += 1
@@ -70,6 +74,9 @@ class Backend:
                         raise ConnectionResetError
                 event = json.dumps({"backend": self.name, "event": number})
                 await response.write(f"data: {event}\n\n".encode())
+            if self.usage:
+                last = json.dumps({"choices": [], "usage": self.usage})
+                await response.write(f"data: {last}\n\n".encode())
             await response.write(b"data: [DONE]\n\n")
             await response.write_eof()
         finally:

@@ -27,7 +27,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def proxy(shared: Gateway) -> Gateway:
-    """The module's gateway with an empty route; counters of revisions start at 0."""
+    """The module's gateway with an empty route; counters go on from the last test."""
     shared.endpoints()
     await shared.route()
     await shared.until(lambda state: not state.clusters, "clusters of the last test gone")

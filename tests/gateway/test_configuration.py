@@ -43,8 +43,8 @@ ROUTES = {
         model="m",
         default="a" * 10,
         backends=(
-            gateway.Backend(hash="a" * 10, service="chat-a", weight=95),
-            gateway.Backend(hash="b" * 10, service="chat-b", weight=5),
+            gateway.Backend(hash="a" * 10, service="chat-a", weight=95, requests_per_endpoint=96),
+            gateway.Backend(hash="b" * 10, service="chat-b", weight=5, requests_per_endpoint=96),
         ),
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         timeouts=gateway.Timeouts(request_seconds=0, idle_seconds=120),
@@ -118,6 +118,8 @@ def test_static_files_are_golden() -> None:
 
 def test_files_are_read_back_as_written() -> None:
     configuration = rendered(ROUTES["canary-and-native"], ENDPOINTS, folder=FOLDER)
+    # Two ready endpoints of stable, none of the canary.
+    assert configuration.bounds == {"a" * 10: 192, "b" * 10: 96}
     assert from_files(files(configuration)) == configuration
 
 
@@ -179,7 +181,12 @@ def configurations(draw: st.DrawFn) -> Configuration:
     else:
         weights = [cuts[0], cuts[1] - cuts[0], 100 - cuts[1]]
     backends = tuple(
-        gateway.Backend(hash=name, service=name, weight=weight)
+        gateway.Backend(
+            hash=name,
+            service=name,
+            weight=weight,
+            requests_per_endpoint=draw(st.none() | st.integers(1, 9)),
+        )
         for name, weight in zip(names[:count], weights, strict=False)
     )
     route = gateway.Route(
@@ -225,12 +232,16 @@ def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Config
     assert (steps[-1] if steps else current) == wanted
     previous = current
     for step in steps:
-        kinds = ("assignments", "clusters", "routes", "weights")
+        kinds = ("assignments", "clusters", "routes", "weights", "bounds")
         assert sum(getattr(step, kind) != getattr(previous, kind) for kind in kinds) == 1
         aggregates = {name for name in step.clusters if name.endswith(WAY)}
         assert named_clusters(step.routes).keys() <= step.clusters.keys()
         assert step.clusters.keys() - aggregates <= step.assignments.keys()
         assert all(members(step.clusters[name]) <= step.clusters.keys() for name in aggregates)
+        if step.clusters != previous.clusters:
+            # Never a moment in which a new revision has no bound.
+            added = step.clusters.keys() - previous.clusters.keys()
+            assert {name for name in wanted.bounds if name in added} <= step.bounds.keys()
         used = shares(step.routes, step.weights)
         assert not used or sum(used.values()) > 0
         previous = step

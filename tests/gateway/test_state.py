@@ -5,9 +5,14 @@ from tests.gateway.test_configuration import FOLDER, ROUTES
 from speculative_api import gateway
 from speculative_gateway.admin import Host
 from speculative_gateway.render import rendered
-from speculative_gateway.state import Sample, metrics
+from speculative_gateway.state import Sample, metrics, passed_on
 
 A, B, C = "a" * 10, "b" * 10, "c" * 10
+
+
+def answered(revision: str, status: int, *, by: str = A, flags: str = "-") -> str:
+    """The counter of such answers."""
+    return f"speculative.answers.revision.{revision}.by.{by}.status.{status}.flags.{flags}"
 
 
 def a_sample(**weights: int) -> Sample:
@@ -24,19 +29,35 @@ def a_sample(**weights: int) -> Sample:
             "d" * 10: (),
         },
         statistics={
-            f"cluster.{A}.upstream_rq_2xx": 7,
+            answered(A, 200): 4,
+            answered(A, 200, flags="DC"): 1,
+            answered(A, 200, flags="UC"): 1,
+            answered(A, 200, flags="UT,SI"): 1,
+            answered(A, 0, flags="DC"): 5,
+            answered(A, 503, flags="UC"): 2,
+            answered(A, 503, by="-", flags="UH"): 1,
+            answered(A, 503, flags="UO"): 6,
+            answered(A, 503, by="-", flags="UO"): 1,
+            answered(A, 401, by="-", flags="UAEX"): 8,
+            answered(A, 429, by="-", flags="RL"): 9,
+            answered(A, 429): 3,
+            answered(A, 200, by=C): 1,
             f"cluster.{A}.upstream_rq_active": 2,
             f"cluster.{A}.upstream_rq_pending_active": 1,
-            f"speculative.cut.revision.{A}": 3,
         },
     )
 
 
-def test_the_state_counts_healthy_hosts_waiting_requests_and_cuts() -> None:
+def test_the_state_counts_healthy_hosts_and_waiting_requests() -> None:
     stable = a_sample(**{A: 95, B: 5}).clusters()[0]
     assert (stable.hash, stable.weight, stable.endpoints) == (A, 95, 1)
-    assert (stable.active, stable.responses["2xx"], stable.responses["5xx"]) == (3, 7, 0)
-    assert stable.cut == 3
+    assert stable.active == 3
+
+
+def test_answers_are_the_revision_s_unless_the_gateway_refused_by_itself() -> None:
+    stable = a_sample(**{A: 95, B: 5}).clusters()[0]
+    assert stable.responses == {"2xx": 8, "3xx": 0, "4xx": 3, "5xx": 3}
+    assert (stable.cut, stable.shed) == (2, 7)
 
 
 def test_a_fallback_shows_as_the_two_revisions_it_is_made_of() -> None:
@@ -71,8 +92,23 @@ def test_metrics_are_grouped_by_family() -> None:
         clusters=a_sample(**{A: 95, B: 5}).clusters(),
     )
     lines = metrics(state).splitlines()
-    assert f'speculative_gateway_weight{{revision="{A}"}} 95' in lines
-    assert f'speculative_gateway_responses_total{{revision="{A}",class="2xx"}} 7' in lines
+    of_a = f'revision="{A}",lane="accelerated"'
+    assert f"speculative_gateway_weight{{{of_a}}} 95" in lines
+    assert f'speculative_gateway_responses_total{{{of_a},class="2xx"}} 8' in lines
+    assert f'speculative_gateway_weight{{revision="{C}",lane="native"}} 0' in lines
     assert "speculative_gateway_ready 1" in lines
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(families) == len(set(families))
+
+
+def test_figures_of_revisions_that_are_gone_are_left_out() -> None:
+    text = (
+        "# TYPE envoy_speculative_prompt_tokens counter\n"
+        f'envoy_speculative_prompt_tokens{{revision="{A}",lane="native"}} 7\n'
+        f'envoy_speculative_prompt_tokens{{revision="{B}",lane="native"}} 8\n'
+        "envoy_server_uptime{} 9\n"
+    )
+    assert passed_on(text, {A}) == (
+        "# TYPE speculative_gateway_prompt_tokens counter\n"
+        f'speculative_gateway_prompt_tokens{{revision="{A}",lane="native"}} 7\n'
+    )

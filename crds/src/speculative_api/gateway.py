@@ -35,6 +35,8 @@ class Backend(_Lenient):
     `kubernetes.io/service-name`) hold the pods."""
     weight: Percent
     """Share of the accelerated lane; 0 keeps the cluster warm without traffic."""
+    requests_per_endpoint: int | None = Field(default=None, ge=1)
+    """How many one gateway pod may have in flight on each ready endpoint; more get 503."""
 
 
 class Timeouts(_Lenient):
@@ -125,6 +127,8 @@ class Route(_Lenient):
     """Longer bodies are answered 413; None: no limit."""
     drain_seconds: Count | None = None
     """How long a stopping gateway lets streams run; None (an older operator's): its environment."""
+    revision_headers: bool = True
+    """Whether answers say which revision and lane they come from."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
@@ -151,6 +155,10 @@ class ClusterState(_Lenient):
     """Requests in flight (`upstream_rq_active`)."""
     responses: dict[str, Count] = Field(default_factory=dict)
     """Answers by class: `2xx`, `3xx`, `4xx`, `5xx`."""
+    lane: str = "accelerated"
+    """Or `native`."""
+    shed: Count = 0
+    """Requests that were refused because too many were in flight; not among `responses`."""
     cut: Count = 0
     """Requests whose upstream broke off after the response had begun."""
 

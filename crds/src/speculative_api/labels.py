@@ -64,7 +64,7 @@ ENVOY_ADMIN_PORT: Final = 9901
 """Envoy's admin interface; bound to loopback inside the gateway pod."""
 
 LANE_HEADER: Final = "x-speculative-lane"
-"""Request header; `native` chooses the lane without speculation."""
+"""Request header; `native` chooses the lane without speculation. Response header: the lane."""
 MODEL_HEADER: Final = "x-model"
 """Request header that names a model: the gateway does not read bodies."""
 REVISION_HEADER: Final = "x-speculative-revision"

@@ -10,13 +10,17 @@ from typing import Any
 
 import aiohttp
 
-from .configuration import WEIGHT_PREFIX, Configuration, content_digest, shares
+from .configuration import Configuration, bounds_of, content_digest, shares, weights_of
 from .errors import EnvoySlow, EnvoyUnreachable
 
 TIMEOUT_SECONDS = 2.0
 _REVISION_STATISTICS = (
-    r"/stats?format=json&filter=^(cluster\.[0-9a-f]{10}\.upstream_rq_([1-5]xx|active|pending_active)"
-    r"|speculative\.cut\..*)$"
+    r"/stats?format=json&filter=^(cluster\.[0-9a-f]{10}\.upstream_rq_(pending_)?active"
+    r"|speculative\.answers\.revision\.[0-9a-f]{10}\..*)$"
+)
+_FIGURES = (
+    r"/stats/prometheus?usedonly&filter=^speculative\."
+    r"(first_byte_milliseconds|duration_milliseconds|(prompt|completion)_tokens)"
 )
 _REJECTIONS = r"/stats?format=json&filter=\.update_(rejected|failure)$"
 _UNHEALTHY = ("failed_active_health_check", "failed_outlier_check", "pending_dynamic_removal")
@@ -57,15 +61,14 @@ class Admin:
         _, _, started_at = info["command_line_options"]["service_node"].rpartition("@")
         return Life(started_at=float(started_at), draining=info["state"] == "DRAINING")
 
-    async def weights(self) -> dict[str, int]:
-        """Final runtime value of every revision's weight."""
+    async def runtime(self) -> dict[str, str]:
+        """Final value of every runtime key."""
         entries = (await self._json("/runtime")).get("entries", {})
-        prefix = f"{WEIGHT_PREFIX}."
-        return {
-            key.removeprefix(prefix): int(entry["final_value"])
-            for key, entry in entries.items()
-            if key.startswith(prefix)
-        }
+        return {key: entry["final_value"] for key, entry in entries.items()}
+
+    async def weights(self) -> dict[str, int]:
+        """Final value of every revision's weight."""
+        return weights_of(await self.runtime())
 
     async def routes(self) -> dict[str, Any]:
         """The route configuration in use; empty before the first."""
@@ -93,8 +96,12 @@ class Admin:
         }
 
     async def statistics(self) -> dict[str, int]:
-        """Request counters of the revisions, and their cuts."""
+        """Requests in flight and answers of the revisions."""
         return await self._statistics(_REVISION_STATISTICS)
+
+    async def figures(self) -> str:
+        """Times and tokens by revision and lane, in Prometheus' text format."""
+        return await self._text(_FIGURES)
 
     async def rejections(self) -> dict[str, int]:
         """How often Envoy has refused a file, by kind of file."""
@@ -105,6 +112,10 @@ class Admin:
         return {each["name"]: int(each["value"]) for each in found if "value" in each}
 
     async def _json(self, path: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await self._text(path))
+        return answer
+
+    async def _text(self, path: str) -> str:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         try:
             async with self._session.get(self._base + path, timeout=timeout) as response:
@@ -115,8 +126,7 @@ class Admin:
             raise EnvoySlow(f"admin {path}: no answer in {TIMEOUT_SECONDS:.0f} s") from error
         except aiohttp.ClientError as error:
             raise EnvoyUnreachable(f"admin {path}: {error!r}") from error
-        answer: dict[str, Any] = json.loads(text)
-        return answer
+        return text
 
 
 def _host(status: dict[str, Any]) -> Host:
@@ -139,11 +149,14 @@ async def differences(
     use; a cluster that is only being added has none to show yet.
     """
     found: list[str] = []
-    weights, routes = await admin.weights(), await admin.routes()
+    runtime, routes = await admin.runtime(), await admin.routes()
+    weights, bounds = weights_of(runtime), bounds_of(runtime)
     if content_digest_of_routes(routes) != content_digest_of_routes(wanted.routes):
         found.append("routes differ")
     elif (used := shares(routes, weights)) != (asked := shares(wanted.routes, wanted.weights)):
         found.append(f"weights are {used}, need {asked}")
+    if bounds != wanted.bounds:
+        found.append(f"bounds are {bounds}, need {dict(wanted.bounds)}")
     digests = await admin.cluster_digests()
     asked_digests = {name: content_digest(each) for name, each in wanted.clusters.items()}
     if digests != asked_digests:

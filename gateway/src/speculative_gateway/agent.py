@@ -30,7 +30,7 @@ from .render import NO_KEYS, rendered
 from .serving import serving
 from .settings import Settings
 from .source import FromDirectory, Observation, Source
-from .state import Sample
+from .state import Sample, metrics, passed_on
 
 _log = logging.getLogger("speculative_gateway.agent")
 
@@ -232,6 +232,16 @@ class Agent:
             if self._sample is None or now > self._sample[0] + CACHE_SECONDS:
                 self._sample = (now, self._state(await self._read()))
             return self._sample[1]
+
+    async def metrics(self) -> str:
+        """The state and Envoy's own figures, in Prometheus' text format.
+
+        Raises:
+            EnvoyUnreachable: it can't be asked.
+        """
+        state = await self.state()
+        revisions = {each.hash for each in state.clusters}
+        return metrics(state) + passed_on(await self._admin.figures(), revisions)
 
     async def _read(self) -> Sample:
         life = await self._admin.life()

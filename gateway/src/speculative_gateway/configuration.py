@@ -6,6 +6,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -27,6 +28,7 @@ CONTENT = "speculative.content"
 Envoy's dump proves the content is in use (a version text proves nothing)."""
 
 _TYPE = "type.googleapis.com/"
+_BOUND = re.compile(r"circuit_breakers\.(.+)\.default\.max_requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ class Configuration:
     clusters: Mapping[str, Any] = field(default_factory=dict)
     routes: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """Most requests in flight, by cluster; in the runtime, since a cluster that changes counts
+    its answers anew."""
 
     def hosts(self, revision: str) -> frozenset[str]:
         """Addresses `ip:port` that a revision's cluster should have."""
@@ -97,6 +102,27 @@ def named_clusters(routes: Mapping[str, Any]) -> dict[str, int | None]:
     return found
 
 
+def weights_of(layer: Mapping[str, Any]) -> dict[str, int]:
+    """The weights among the runtime's keys, by cluster."""
+    prefix = f"{WEIGHT_PREFIX}."
+    return {
+        key.removeprefix(prefix): int(value)
+        for key, value in layer.items()
+        if key.startswith(prefix)
+    }
+
+
+def bounds_of(layer: Mapping[str, Any]) -> dict[str, int]:
+    """The bounds on requests in flight among the runtime's keys, by cluster."""
+    found = ((_BOUND.fullmatch(key), value) for key, value in layer.items())
+    return {match[1]: int(value) for match, value in found if match}
+
+
+def bound_key(cluster: str) -> str:
+    """Envoy reads it for each request, before the cluster's own threshold."""
+    return f"circuit_breakers.{cluster}.default.max_requests"
+
+
 def shares(routes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, int]:
     """The weight of each weighted cluster as Envoy computes it: runtime, else the route's own."""
     return {
@@ -109,8 +135,8 @@ def shares(routes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, i
 def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     """Configurations to write and read back one after the other; each changes one kind of file.
 
-    Add: endpoints, clusters, route, weights. Remove: weights, route, clusters,
-    endpoints. Weights go before the route as well, unless that would leave the
+    Add: endpoints, bounds, clusters, route, weights. Remove: weights, route,
+    clusters, bounds, endpoints. Weights go before the route as well, unless that would leave the
     old route with nothing to send to.
     """
     steps = [
@@ -120,6 +146,7 @@ def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     def then(**change: Any) -> None:
         steps.append(replace(steps[-1], **change))
 
+    then(bounds={**current.bounds, **wanted.bounds})
     then(clusters={**current.clusters, **wanted.clusters})
     merged = {**current.weights, **wanted.weights}
     before = shares(current.routes, merged)
@@ -128,6 +155,7 @@ def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     then(routes=wanted.routes)
     then(weights=wanted.weights)
     then(clusters=wanted.clusters)
+    then(bounds=wanted.bounds)
     then(assignments=wanted.assignments)
     changed = []
     for previous, step in zip([current, *steps], steps, strict=False):
@@ -153,7 +181,11 @@ def files(configuration: Configuration) -> dict[str, str]:
         {
             "name": WEIGHTS_LAYER,
             "layer": {
-                f"{WEIGHT_PREFIX}.{name}": weight for name, weight in configuration.weights.items()
+                **{
+                    f"{WEIGHT_PREFIX}.{name}": weight
+                    for name, weight in configuration.weights.items()
+                },
+                **{bound_key(name): bound for name, bound in configuration.bounds.items()},
             },
         },
     )
@@ -181,8 +213,6 @@ def from_files(texts: Mapping[str, str]) -> Configuration:
         },
         clusters={resource["name"]: resource for resource in resources.get(CDS_FILE, [])},
         routes=routes[0],
-        weights={
-            key.removeprefix(f"{WEIGHT_PREFIX}."): int(weight)
-            for key, weight in runtime[0]["layer"].items()
-        },
+        weights=weights_of(runtime[0]["layer"]),
+        bounds=bounds_of(runtime[0]["layer"]),
     )

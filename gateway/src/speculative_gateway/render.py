@@ -84,6 +84,11 @@ def rendered(
         clusters=clusters,
         routes=routes(route, keys),
         weights={destination(route, backend): backend.weight for backend in route.backends},
+        bounds={
+            each.hash: each.requests_per_endpoint * max(1, len(endpoints.get(each.service, ())))
+            for each in revisions
+            if each.requests_per_endpoint is not None
+        },
     )
 
 

@@ -9,6 +9,7 @@ from .configuration import ROUTES, WEIGHT_PREFIX, marked
 from .fallback import ANSWERING, destination, spare_of
 from .keys import Keys
 from .lanes import by_rule
+from .logs import LANE
 from .policies import policies
 
 NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
@@ -29,7 +30,7 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
         native = _answer(lane, 503, NO_LANE)
     else:
         native = _towards(lane, route, {"cluster": route.native.hash})
-        native["response_headers_to_add"] = [_revision_header(route.native.hash)]
+        native["response_headers_to_add"] = _told(route, labels.REVISION_HEADER, route.native.hash)
     main = {"prefix": "/v1/"}
     if route.backends:
         accelerated = _towards(
@@ -37,7 +38,9 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
         )
     else:
         accelerated = _answer(main, 503, NO_BACKEND)
-    host = {
+    native = _in_lane("native", native, route)
+    accelerated = _in_lane("accelerated", accelerated, route)
+    host: dict[str, Any] = {
         "name": "all",
         "domains": ["*"],
         "routes": [
@@ -48,6 +51,9 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
         ],
         **policies(route, keys),
     }
+    if not route.revision_headers:
+        # A worker must not say it either.
+        host["response_headers_to_remove"] = [labels.REVISION_HEADER, labels.LANE_HEADER]
     return {"name": ROUTES, "validate_clusters": True, "virtual_hosts": [marked(host)]}
 
 
@@ -63,9 +69,11 @@ def _split(route: gateway.Route) -> dict[str, Any]:
             {
                 "name": name,
                 "weight": 100 if backend.hash == default else 0,
-                "response_headers_to_add": [
-                    _revision_header(backend.hash if name == backend.hash else ANSWERING)
-                ],
+                "response_headers_to_add": _told(
+                    route,
+                    labels.REVISION_HEADER,
+                    backend.hash if name == backend.hash else ANSWERING,
+                ),
             }
             for backend in route.backends
             for name in [destination(route, backend)]
@@ -81,11 +89,21 @@ def _stickiness(route: gateway.Route) -> dict[str, Any]:
     return {"hash_policy": [{"header": header, "terminal": True}]}
 
 
-def _revision_header(revision: str) -> dict[str, Any]:
+def _in_lane(lane: str, entry: dict[str, Any], route: gateway.Route) -> dict[str, Any]:
+    """The entry with its lane's name, for the log, the figures and the client."""
+    told = [*entry.get("response_headers_to_add", []), *_told(route, labels.LANE_HEADER, lane)]
     return {
-        "header": {"key": labels.REVISION_HEADER, "value": revision},
-        "append_action": _REPLACE,
+        **entry,
+        "metadata": {"filter_metadata": {LANE: {"name": lane}}},
+        "response_headers_to_add": told,
     }
+
+
+def _told(route: gateway.Route, header: str, value: str) -> list[dict[str, Any]]:
+    """A header of the answer, unless the route keeps such things to itself."""
+    if not route.revision_headers:
+        return []
+    return [{"header": {"key": header, "value": value}, "append_action": _REPLACE}]
 
 
 def _towards(

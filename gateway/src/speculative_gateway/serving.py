@@ -10,7 +10,6 @@ from speculative_api import gateway
 
 from .errors import EnvoyUnreachable
 from .settings import Settings
-from .state import metrics
 
 
 class Reported(Protocol):
@@ -31,6 +30,13 @@ class Reported(Protocol):
             EnvoyUnreachable: it can't be asked.
         """
 
+    async def metrics(self) -> str:
+        """The same for Prometheus.
+
+        Raises:
+            EnvoyUnreachable: it can't be asked.
+        """
+
 
 def application(reported: Reported) -> web.Application:
     """The four paths."""
@@ -44,7 +50,7 @@ def application(reported: Reported) -> web.Application:
 
     async def scrape(request: web.Request) -> web.Response:
         try:
-            text = metrics(await reported.state())
+            text = await reported.metrics()
         except EnvoyUnreachable as error:
             return web.Response(text=f"{error}\n", status=503)
         return web.Response(text=text, headers={"content-type": "text/plain; version=0.0.4"})

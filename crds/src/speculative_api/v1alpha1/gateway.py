@@ -198,6 +198,18 @@ WITHOUT_GATEWAY = ("mode", "service")
 """The fields of `gateway` that mean something in mode None."""
 
 
+class Overload(Model):
+    """When requests are refused instead of waiting."""
+
+    max_queued_requests_per_pod: int = Field(
+        ge=0,
+        le=100_000,
+        description="Requests that may wait for each ready worker pod, on top of the "
+        "engine.maxNumSeqs that it runs at once, all gateway pods together. Beyond it the answer "
+        "is 503 with Retry-After, and counts as nobody's error.",
+    )
+
+
 class Gateway(Model):
     """How traffic reaches the workers."""
 
@@ -248,4 +260,13 @@ class Gateway(Model):
     )
     rate_limit: RateLimit | None = Field(
         default=None, description="How much each API key may ask for; no limit when absent."
+    )
+    overload: Overload | None = Field(
+        default=None,
+        description="When requests are refused instead of waiting; never when absent.",
+    )
+    revision_headers: bool = Field(
+        default=True,
+        description="Whether answers say in x-speculative-revision and x-speculative-lane where "
+        "they come from. Default true.",
     )

@@ -24,7 +24,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
             revision twice, which is a defect of the decision.
     """
     lane = lane or native_lane(snapshot, decision)
-    native = _backend(snapshot.name, lane.serving, 100) if lane.serving else None
+    native = _backend(snapshot, decision, lane.serving, 100) if lane.serving else None
     timeouts = snapshot.spec.gateway.timeouts
     auth = snapshot.spec.gateway.auth
     wanted = api.Route(
@@ -34,7 +34,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         model=_model_name(snapshot, decision),
         default=_default(decision),
         backends=tuple(
-            _backend(snapshot.name, share.hash, share.weight) for share in decision.shares
+            _backend(snapshot, decision, share.hash, share.weight) for share in decision.shares
         ),
         native=native,
         lane_rules=tuple(_lane_rule(rule) for rule in snapshot.spec.lanes.rules),
@@ -47,6 +47,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         affinity=_affinity(snapshot, decision),
         max_request_body_bytes=snapshot.spec.gateway.max_request_body_bytes,
         drain_seconds=drain_seconds(snapshot, decision),
+        revision_headers=snapshot.spec.gateway.revision_headers,
     )
     before = snapshot.route
     known = _highest_known(snapshot, decision)
@@ -94,9 +95,7 @@ def _fallback(snapshot: Snapshot, decision: Decision) -> api.Fallback | None:
     """One gateway pod's part of what a native pod runs at once, rounded up."""
     if not snapshot.spec.lanes.native.fallback:
         return None
-    stable = words_of_stable(snapshot, decision)
-    engine = parse(stable.canonical).engine if stable else snapshot.spec.engine
-    share = -(-engine.max_num_seqs // snapshot.spec.gateway.replicas)
+    share = -(-_running(snapshot, decision) // snapshot.spec.gateway.replicas)
     return api.Fallback(requests_per_endpoint=share)
 
 
@@ -119,8 +118,32 @@ def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
     )
 
 
-def _backend(name: str, hash_: str, weight: int) -> api.Backend:
-    return api.Backend(hash=hash_, service=names.revision(name, hash_), weight=weight)
+def _backend(snapshot: Snapshot, decision: Decision, hash_: str, weight: int) -> api.Backend:
+    return api.Backend(
+        hash=hash_,
+        service=names.revision(snapshot.name, hash_),
+        weight=weight,
+        requests_per_endpoint=_most_requests(snapshot, decision, hash_),
+    )
+
+
+def _most_requests(snapshot: Snapshot, decision: Decision, hash_: str) -> int | None:
+    """One gateway pod's part of what a pod of this revision runs and lets wait, rounded up."""
+    overload = snapshot.spec.gateway.overload
+    if overload is None:
+        return None
+    record = snapshot.revisions.get(hash_)
+    most = overload.max_queued_requests_per_pod + (
+        parse(record.words).engine.max_num_seqs if record else _running(snapshot, decision)
+    )
+    return -(-most // snapshot.spec.gateway.replicas)
+
+
+def _running(snapshot: Snapshot, decision: Decision) -> int:
+    """What a pod of stable runs at once."""
+    stable = words_of_stable(snapshot, decision)
+    engine = parse(stable.canonical).engine if stable else snapshot.spec.engine
+    return engine.max_num_seqs
 
 
 def _default(decision: Decision) -> str | None:
