@@ -17,6 +17,8 @@ GATEWAY: dict[str, Any] = {
     "rateLimit": {"requestsPerMinutePerKey": 600},
     "sessionAffinityHeader": "x-session-id",
     "maxRequestBodyBytes": 4096,
+    "overload": {"maxQueuedRequestsPerPod": 8},
+    "revisionHeaders": False,
 }
 """A value for every field that needs a gateway."""
 STEPS: dict[str, Any] = {"weight": 5}

@@ -217,7 +217,8 @@ class Gateway(Model):
         rule(
             "self.mode != 'None' || (!has(self.auth) && !has(self.rateLimit) && "
             "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
-            "!has(self.timeouts) && self.replicas == 1)",
+            "!has(self.timeouts) && !has(self.overload) && self.revisionHeaders && "
+            "self.replicas == 1)",
             "mode None has no gateway that could do this: leave out everything but service, or "
             "use mode Envoy",
             ".mode",
