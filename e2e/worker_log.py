@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from e2e.dsl import BUILD, Trial
 from e2e.kubectl import KubectlError, kubeconfig
 
-GENERATION = re.compile(r"generation request=(\S+)")
-"""The simulated engine's line for each generation that it begins."""
+GENERATION = re.compile(r"generation request=([^\s-]\S*)")
+"""The simulated engine's line for each generation that it begins; warm-up has no id."""
 FLUSH_SECONDS = 30
 
 

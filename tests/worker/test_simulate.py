@@ -277,3 +277,18 @@ async def test_a_stream_s_speed_follows_the_time_of_a_step():
 def test_a_configuration_that_cannot_be_read_is_said(text):
     with pytest.raises(BadPlan, match="cannot be read"):
         plan_from(text)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [("abc-1", "abc-1"), ("", "-"), ("a b", "-"), ("x" * 65, "-")],
+    ids=["an id", "none", "not printable as one word", "too long"],
+)
+async def test_each_generation_is_said_once_with_the_request_s_id(capsys, sent, said):
+    async with an_engine() as engine:
+        headers = {"x-request-id": sent} if sent else {}
+        body = {"prompt": "a", "max_tokens": 1}
+        async with engine.client.post("/v1/completions", json=body, headers=headers) as answer:
+            assert answer.status == 200
+    lines = [line for line in capsys.readouterr().out.splitlines() if "generation" in line]
+    assert [line.split(" id=")[0] for line in lines] == [f"generation request={said}"]

@@ -28,6 +28,8 @@ class Request:
     body: bytes
     peer: str
     """Address of the client; empty when unknown."""
+    id: str = ""
+    """`x-request-id` as it came; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class _Connection(asyncio.Protocol):
             path=target.partition("?")[0],
             body=bytes(self._body),
             peer=peer[0] if peer else "",
+            id=dict(head.headers).get(b"x-request-id", b"").decode("ascii", "replace"),
         )
         await self._write(await self._handler(request))
         self._task = None

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -29,6 +30,7 @@ _HTML: Final = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></htm
 _CONFIG_VARIABLE: Final = "SPECULATIVE_WORKER_CONFIG"
 _ENGINE_PORT: Final = 8000
 _END_LOOK_SECONDS: Final = 0.25
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class SimulatedEngine:
@@ -111,6 +113,8 @@ class SimulatedEngine:
             return _error(error.status, str(error), "BadRequestError")
         if self.faults.draws("Errors", now, self._chance):
             return _error(500, "simulated error", "InternalServerError")
+        # Whoever counts generations (was one request answered by two workers?) reads this line.
+        print(f"generation request={_request_id(request)} id={number}", flush=True)
         steps = self.batch.generate(
             prompt=call.prompt, max_tokens=call.max_tokens, finish_reason=call.finish_reason
         )
@@ -123,6 +127,11 @@ class SimulatedEngine:
         async with aclosing(steps):
             tokens = [token async for step in steps for token in step]
         return json_response(call.whole(tokens))
+
+
+def _request_id(request: Request) -> str:
+    """The id that a gateway gave the request; `-` where there is none fit to be printed."""
+    return request.id if _REQUEST_ID.fullmatch(request.id) else "-"
 
 
 async def _events(
