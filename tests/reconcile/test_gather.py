@@ -206,6 +206,23 @@ def test_evicted_pod_no_longer_counts() -> None:
     assert list(targets_of(stores, KEY)) == []
 
 
+def test_a_worker_is_asked_with_how_its_revision_drafts() -> None:
+    words = some_words(5)
+    revision = a_thing("r", revision=words.hash)
+    revision["data"] = {"spec": dict(words.canonical), "template": {}}
+    pods = [
+        (POD, a_raw_pod(podIP="10.0.0.1") | a_thing(f"p-{each}", revision=each))
+        for each in (words.hash, "0123456789")
+    ]
+    for _, pod in pods:
+        pod["metadata"]["labels"][labels.COMPONENT] = labels.COMPONENT_WORKER
+    found = targets_of(stores_with((CONTROLLER_REVISION, revision), *pods), KEY)
+    assert sorted((target.method, target.num_speculative_tokens) for target in found) == [
+        ("", None),
+        ("NGram", 5),
+    ]
+
+
 def test_pod_of_a_former_resource_of_the_same_name_is_not_seen() -> None:
     old = a_raw_pod(created="2026-01-01T00:00:00Z")
     assert the_snapshot(stores_with((POD, old))).pods == ()

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from tests.worker.a_worker import words
 
-from speculative_worker.digest import Reading, reading
+from speculative_api.engine_metrics import Reading, reading
 from speculative_worker.simulate.generation import Batch
 from speculative_worker.simulate.http import HttpServer
 from speculative_worker.simulate.plan import plan_from

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from speculative_worker.digest import Histogram, Load, reading
+from speculative_api.engine_metrics import Histogram, Load, reading
 
 SAMPLES = pathlib.Path(__file__).parent / "samples"
 

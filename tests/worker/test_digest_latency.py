@@ -3,7 +3,7 @@
 import pytest
 from tests.worker.a_worker import some_settings
 
-from speculative_worker.digest import reading
+from speculative_api.engine_metrics import reading
 from speculative_worker.probes import digest_of
 from speculative_worker.state import WorkerState
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speculative_worker.digest import Load
+from speculative_api.engine_metrics import Load
 from speculative_worker.progress import stall
 
 

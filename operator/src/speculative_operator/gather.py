@@ -139,6 +139,7 @@ def pods_of(stores: Stores, key: Key) -> list[JSON]:
 
 def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
     """Whom to ask: pods with an address that still run something."""
+    drafting = dict(_drafting(stores, key))
     for pod in pods_of(stores, key):
         status = pod.get("status", {})
         address = status.get("podIP", "")
@@ -146,9 +147,20 @@ def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
             continue
         component = _label(pod, labels.COMPONENT)
         if component == labels.COMPONENT_WORKER:
-            yield Target(uid_of(pod), address, "worker")
+            method, tokens = drafting.get(_label(pod, labels.REVISION), ("", None))
+            yield Target(uid_of(pod), address, "worker", method, tokens)
         elif component == labels.COMPONENT_GATEWAY:
             yield Target(uid_of(pod), address, "gateway")
+
+
+def _drafting(stores: Stores, key: Key) -> Iterator[tuple[str, tuple[str, int | None]]]:
+    """How each stored revision drafts, by its hash."""
+    for thing in stores[CONTROLLER_REVISION.kind].of(key).values():
+        spec = (thing.get("data") or {}).get("spec") or {}
+        said = spec.get("speculation") or {}
+        tokens = said.get("numSpeculativeTokens")
+        method = str(said.get("method", "None"))
+        yield _label(thing, labels.REVISION), (method, tokens if isinstance(tokens, int) else None)
 
 
 def _revisions(

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from speculative_worker.digest import Reading, reading
+from speculative_api.engine_metrics import Reading, reading
 
 _SHORT = aiohttp.ClientTimeout(total=5)
 _WARMUP = aiohttp.ClientTimeout(total=None, sock_read=600)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from speculative_api.engine_metrics import Histogram, Reading
 from speculative_api.worker import Digest
-from speculative_worker.digest import Histogram, Reading
 
 _PREFIX: Final = "speculative_worker_"
 _COUNTERS: Final = (

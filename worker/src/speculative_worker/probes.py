@@ -5,13 +5,13 @@ fails only for what a restart cures; `/digest` and `/metrics` read the engine
 when asked, at most once a second.
 """
 
-import math
 import time
+from typing import Any
 
 from aiohttp import web
 
-from speculative_api.worker import Digest, Latency
-from speculative_worker.digest import Histogram, Reading
+from speculative_api.engine_metrics import Reading, counters, latencies
+from speculative_api.worker import Digest
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.exposition import exposition
 from speculative_worker.settings import Settings
@@ -82,23 +82,10 @@ def digest_of(
 ) -> Digest:
     """The digest; without a reading its counters are absent."""
     speculation = settings.config.speculation
-    counters = (
-        {}
-        if reading is None
-        else {
-            "requests_finished": reading.requests_finished,
-            "prompt_tokens": reading.prompt_tokens,
-            "generated_tokens": reading.generated_tokens,
-            "drafts": reading.drafts,
-            "draft_tokens": reading.draft_tokens,
-            "accepted_tokens": reading.accepted_tokens,
-            "running": reading.running,
-            "waiting": reading.waiting,
-            "ttft": _latency(reading.time_to_first_token_seconds),
-            "itl": _latency(reading.output_token_seconds),
-            "e2e": _latency(reading.request_seconds),
-        }
-    )
+    tokens = speculation.num_speculative_tokens
+    figures: dict[str, Any] = {}
+    if reading is not None and not reading.torn:
+        figures = {**counters(reading, num_speculative_tokens=tokens), **latencies(reading)}
     return Digest(
         pod=settings.pod,
         revision=settings.revision,
@@ -109,24 +96,8 @@ def digest_of(
         engine_started_at=state.engine_started_at,
         sampled_at=sampled_at,
         method=speculation.method,
-        num_speculative_tokens=speculation.num_speculative_tokens,
-        **counters,
-    )
-
-
-def _latency(histogram: Histogram | None) -> Latency | None:
-    """The digest's form; absent where the buckets contradict each other (a series was NaN)."""
-    if histogram is None:
-        return None
-    finite = [(bound, count) for bound, count in histogram.buckets if math.isfinite(bound)]
-    rising = [*(count for _, count in finite), histogram.count]
-    if not finite or rising[0] < 0 or rising != sorted(rising):
-        return None
-    return Latency(
-        source=histogram.source,
-        bounds_seconds=tuple(bound for bound, _ in finite),
-        counts=tuple(count for _, count in finite),
-        count=histogram.count,
+        num_speculative_tokens=tokens,
+        **figures,
     )
 
 

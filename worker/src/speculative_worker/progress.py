@@ -7,7 +7,7 @@ out: a sentence that names the stall, or None. The supervisor calls it.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from speculative_worker.digest import Load
+from speculative_api.engine_metrics import Load
 
 STALL_SAMPLES: Final = 4
 """Looks in a row without progress that make a stall: at 15 s apart, most of a minute."""

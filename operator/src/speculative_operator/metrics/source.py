@@ -15,6 +15,9 @@ class Target:
     uid: str
     address: str
     role: Literal["worker", "gateway"]
+    method: str = ""
+    """How the pod's revision drafts: an engine without our worker does not say."""
+    num_speculative_tokens: int | None = None
 
 
 class Source(Protocol):

@@ -1,22 +1,25 @@
 """Asks workers for their digest and gateway agents for their state, over HTTP.
 
-Answers are hostile until parsed: at most 64 KiB, in a time limit, by pydantic.
+A pod where nobody serves a digest is asked for its engine's own metrics.
+Answers are hostile until parsed: bounded, in a time limit, by pydantic.
 A failure is never an exception for the pass: no answer is simply an old answer.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import aiohttp
 from pydantic import ValidationError
 
 from speculative_api.gateway import GatewayState
-from speculative_api.labels import AGENT_PORT, WORKER_PORT
+from speculative_api.labels import AGENT_PORT, ENGINE_PORT, WORKER_PORT
 from speculative_api.worker import Digest
 from speculative_operator.errors import NotReadable
+from speculative_operator.metrics.plain import LARGEST_PAGE, digest_of
 from speculative_operator.metrics.source import Target
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,13 @@ class _Memory:
     answered: float | None = None
     digest: Digest | None = None
     state: GatewayState | None = None
+    served_by: Literal["worker", "engine"] | None = None
+    """Who answers for a worker pod. It stays so: the two name different start times, so that a
+    change in between would look like a restart."""
+
+
+class _NobodyThere(NotReadable):
+    """Nothing serves what was asked for: the port is closed, or the path unknown."""
 
 
 class Scraper:
@@ -51,13 +61,12 @@ class Scraper:
         timeout_seconds: float = 2.0,
         worker_port: int = WORKER_PORT,
         agent_port: int = AGENT_PORT,
+        engine_port: int = ENGINE_PORT,
         on_failure: Callable[[str], None] = lambda role: None,
     ) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        self._places = {
-            "worker": (worker_port, "/digest"),
-            "gateway": (agent_port, "/state"),
-        }
+        self._worker_port, self._agent_port = worker_port, agent_port
+        self._engine_port = engine_port
         self._on_failure = on_failure
         self._memory: dict[str, _Memory] = {}
         self._session: aiohttp.ClientSession | None = None
@@ -85,13 +94,12 @@ class Scraper:
             del self._memory[uid]
 
     async def _ask_one(self, target: Target, memory: _Memory) -> None:
-        port, path = self._places[target.role]
         host = f"[{target.address}]" if ":" in target.address else target.address
         try:
-            text = await self._text(f"http://{host}:{port}{path}")
             if target.role == "worker":
-                memory.digest = Digest.model_validate_json(text)
+                memory.digest = await self._digest(host, target, memory)
             else:
+                text = await self._text(f"http://{host}:{self._agent_port}/state")
                 memory.state = GatewayState.model_validate_json(text)
         except (aiohttp.ClientError, TimeoutError, OSError, NotReadable, ValidationError) as error:
             self._on_failure(target.role)
@@ -100,18 +108,43 @@ class Scraper:
             return
         memory.answered = asyncio.get_running_loop().time()
 
-    async def _text(self, url: str) -> bytes:
+    async def _digest(self, host: str, target: Target, memory: _Memory) -> Digest:
+        """The worker's digest; where nobody serves one, that of the engine's own metrics."""
+        if memory.served_by != "engine":
+            try:
+                text = await self._text(f"http://{host}:{self._worker_port}/digest")
+                digest = Digest.model_validate_json(text)
+            except _NobodyThere:
+                if memory.served_by == "worker":
+                    raise
+            else:
+                memory.served_by = "worker"
+                return digest
+        memory.served_by = None
+        url = f"http://{host}:{self._engine_port}/metrics"
+        digest = digest_of(await self._text(url, largest=LARGEST_PAGE), target, at=time.time())
+        memory.served_by = "engine"
+        return digest
+
+    async def _text(self, url: str, *, largest: int = LARGEST_ANSWER) -> bytes:
         if self._session is None:
             raise NotReadable("the scraper is not open")
-        async with self._session.get(url, allow_redirects=False) as response:
-            if response.status != 200:
-                raise NotReadable(f"{url}: {response.status}")
-            found = b""
-            async for chunk in response.content.iter_chunked(8192):
-                found += chunk
-                if len(found) > LARGEST_ANSWER:
-                    raise NotReadable(f"{url}: more than {LARGEST_ANSWER} bytes")
-            return found
+        try:
+            async with self._session.get(url, allow_redirects=False) as response:
+                if response.status == 404:
+                    raise _NobodyThere(url)
+                if response.status != 200:
+                    raise NotReadable(f"{url}: {response.status}")
+                found = b""
+                async for chunk in response.content.iter_chunked(8192):
+                    found += chunk
+                    if len(found) > largest:
+                        raise NotReadable(f"{url}: more than {largest} bytes")
+                return found
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, ConnectionRefusedError):
+                raise _NobodyThere(url) from error
+            raise
 
     def digest(self, uid: str) -> Digest | None:
         """The worker's last answer, if it is not too old to mean anything."""

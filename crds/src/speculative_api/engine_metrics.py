@@ -1,7 +1,8 @@
 """PURE: the engine's Prometheus text becomes counters with canonical names.
 
 Comes in: the body of the engine's `/metrics`. Goes out: a `Reading`, from which
-the digest, the worker's own `/metrics` and the progress rule are made.
+the digest, the worker's own `/metrics` and the progress rule are made. The
+worker reads its own engine; the operator reads that of a pod without our worker.
 Absent stays absent (`None`), which is not 0; NaN and infinities are absent.
 """
 
@@ -12,12 +13,34 @@ from dataclasses import dataclass
 from typing import Final
 
 from speculative_api.engine_tables import all_metrics
+from speculative_api.worker import Latency
 
 ALIASES: Final = all_metrics()
 """Canonical name to the engine's names, newest first; the first that is present counts.
 
 Rows of `speculative_api/engines/vllm.json`, each with the releases that report it.
 """
+
+_EMITTED: Final = "vllm:spec_decode_num_emitted_tokens_total"
+"""First-generation (V0) engines only: tokens that drafting steps yielded, the step's own included.
+Their accepted tokens also count those that stand behind a rejected one."""
+_STARTED: Final = "process_start_time_seconds"
+_CREATED: Final = "vllm:generation_tokens_created"
+_PER_ENGINE: Final = (
+    "generated_tokens",
+    "prompt_tokens",
+    "draft_tokens",
+    "accepted_tokens",
+    "running",
+    "waiting",
+)
+"""What every engine behind one page reports, each for itself."""
+_HISTOGRAMS: Final = (
+    "inter_token_seconds",
+    "time_to_first_token_seconds",
+    "output_token_seconds",
+    "request_seconds",
+)
 
 _SERIES = re.compile(
     r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"
@@ -69,6 +92,13 @@ class Reading:
     request_seconds: Histogram | None
     loads: Mapping[str, Load]
     """By the `engine` label: one stuck engine hides behind busy ones in a sum."""
+    emitted_tokens: int | None = None
+    """Of first-generation engines: tokens of drafting steps."""
+    started_at: float | None = None
+    """Unix seconds at which the counters began, where the page says so."""
+    torn: bool = False
+    """Some counters lack an engine that others have: half a page, or a series that is NaN. Its
+    sums would fall, which looks like a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +127,78 @@ def reading(text: str) -> Reading:
         output_token_seconds=_histogram(families, "output_token_seconds"),
         request_seconds=_histogram(families, "request_seconds"),
         loads=_loads(families),
+        emitted_tokens=_sum(families.get(_EMITTED, [])),
+        started_at=_started_at(families),
+        torn=len(set(_engines(families))) > 1,
     )
+
+
+def counters(found: Reading, *, num_speculative_tokens: int | None) -> dict[str, int | None]:
+    """The counters of a digest, alike for every generation of engines.
+
+    Where only first-generation counters are there, accepted tokens are the
+    emitted ones less one for each step, and steps are known only with
+    `num_speculative_tokens`; without it they are absent.
+    """
+    drafts, accepted = found.drafts, found.accepted_tokens
+    if drafts is None and found.emitted_tokens is not None:
+        accepted = None
+        if num_speculative_tokens and found.draft_tokens is not None:
+            drafts = found.draft_tokens // num_speculative_tokens
+            accepted = max(found.emitted_tokens - drafts, 0)
+    return {
+        "requests_finished": found.requests_finished,
+        "prompt_tokens": found.prompt_tokens,
+        "generated_tokens": found.generated_tokens,
+        "drafts": drafts,
+        "draft_tokens": found.draft_tokens,
+        "accepted_tokens": accepted,
+        "running": found.running,
+        "waiting": found.waiting,
+    }
+
+
+def latencies(found: Reading) -> dict[str, Latency | None]:
+    """The histograms of a digest."""
+    return {
+        "ttft": _latency(found.time_to_first_token_seconds),
+        "itl": _latency(found.output_token_seconds),
+        "e2e": _latency(found.request_seconds),
+    }
+
+
+def _latency(histogram: Histogram | None) -> Latency | None:
+    """The digest's form; absent where the buckets contradict each other (a series was NaN)."""
+    if histogram is None:
+        return None
+    finite = [(bound, count) for bound, count in histogram.buckets if math.isfinite(bound)]
+    rising = [*(count for _, count in finite), histogram.count]
+    if not finite or rising[0] < 0 or rising != sorted(rising):
+        return None
+    return Latency(
+        source=histogram.source,
+        bounds_seconds=tuple(bound for bound, _ in finite),
+        counts=tuple(count for _, count in finite),
+        count=histogram.count,
+    )
+
+
+def _started_at(families: Mapping[str, list[_Series]]) -> float | None:
+    """The process's start; several server processes share one page without it."""
+    for name in (_STARTED, _CREATED):
+        if found := families.get(name):
+            return max(series.value for series in found)
+    return None
+
+
+def _engines(families: Mapping[str, list[_Series]]) -> Iterable[frozenset[str]]:
+    for canonical in _PER_ENGINE:
+        if found := _newest(families, canonical):
+            yield frozenset(series.labels.get("engine", "0") for series in found)
+    for canonical in _HISTOGRAMS:
+        for name in ALIASES[canonical]:
+            if buckets := families.get(f"{name}_bucket"):
+                yield frozenset(series.labels.get("engine", "0") for series in buckets)
 
 
 def _families(lines: Iterable[str]) -> dict[str, list[_Series]]:
@@ -126,7 +227,10 @@ def _newest(families: Mapping[str, list[_Series]], canonical: str) -> list[_Seri
 
 
 def _total(families: Mapping[str, list[_Series]], canonical: str) -> int | None:
-    found = _newest(families, canonical)
+    return _sum(_newest(families, canonical))
+
+
+def _sum(found: list[_Series]) -> int | None:
     return max(0, round(sum(series.value for series in found))) if found else None
 
 
