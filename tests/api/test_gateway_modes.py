@@ -7,7 +7,7 @@ from tests.builders import a_raw_spec
 
 from speculative_api.labels import GROUP, KIND, VERSION
 from speculative_api.v1alpha1 import Gateway, RolloutStep
-from speculative_api.v1alpha1.gateway import WITHOUT_GATEWAY
+from speculative_api.v1alpha1.gateway import WITH_GATEWAY_API, WITHOUT_GATEWAY
 from speculative_api.validation import problems
 
 GATEWAY: dict[str, Any] = {
@@ -44,19 +44,59 @@ def aliases(model: Any) -> set[str]:
 
 
 def test_every_field_of_the_gateway_is_thought_of() -> None:
-    assert aliases(Gateway) == {*GATEWAY, *WITHOUT_GATEWAY}
+    assert aliases(Gateway) == {*GATEWAY, *WITHOUT_GATEWAY, *WITH_GATEWAY_API}
     assert aliases(RolloutStep) == {*STEPS, "pause"}
 
 
 @pytest.mark.parametrize("field", GATEWAY)
 def test_without_a_gateway_its_fields_are_refused(field: str) -> None:
-    assert ("spec.gateway.mode", NO_GATEWAY) in said(**without(**{field: GATEWAY[field]}))
+    fields = {where for where, _ in said(**without(**{field: GATEWAY[field]}))}
+    assert fields & {"spec.gateway.mode", "spec.gateway.timeouts"}
 
 
-NO_GATEWAY = (
-    "mode None has no gateway that could do this: leave out everything but service, or use "
-    "mode Envoy"
+def at_a_gateway(**gateway: Any) -> dict[str, Any]:
+    return {"gateway": {"mode": "GatewayAPI", "parentRef": {"name": "edge"}, **gateway}}
+
+
+@pytest.mark.parametrize("field", sorted({*GATEWAY, "service"} - {"timeouts"}))
+def test_at_somebody_elses_gateway_what_it_has_not_is_refused(field: str) -> None:
+    value = {**GATEWAY, "service": {"type": "NodePort"}}[field]
+    assert said(**at_a_gateway(**{field: value})) != []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"gateway": {"mode": "GatewayAPI"}}, "spec.gateway.parentRef"),
+        ({"gateway": {"parentRef": {"name": "edge"}}}, "spec.gateway.parentRef"),
+        (at_a_gateway(timeouts={"idleSeconds": 60}), "spec.gateway.timeouts.idleSeconds"),
+        (
+            {**at_a_gateway(), "lanes": {"rules": [{"lane": "accelerated", "percent": 9}]}},
+            "spec.lanes",
+        ),
+        (
+            {**at_a_gateway(), "lanes": {"native": {"replicas": 1, "fallback": True}}},
+            "spec.lanes",
+        ),
+    ],
+    ids=["no parent", "a parent for Envoy", "idle timeout", "rules", "fallback"],
 )
+def test_what_an_http_route_cannot_say_is_refused(spec: dict[str, Any], field: str) -> None:
+    assert [where for where, _ in said(**spec)] == [field]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        at_a_gateway(),
+        at_a_gateway(timeouts={"requestSeconds": 1800}),
+        {**at_a_gateway(), "lanes": {"native": {"replicas": 1}}},
+        {**at_a_gateway(), "rollout": {"steps": [{"weight": 5}, {"pause": {}}]}},
+    ],
+    ids=["alone", "timeout", "native lane", "weights"],
+)
+def test_at_somebody_elses_gateway_the_rest_is_taken(spec: dict[str, Any]) -> None:
+    assert said(**spec) == []
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -20,8 +20,9 @@ KEYS = {"apiKeysSecret": "chat-keys"}
         {"auth": KEYS, "rateLimit": {"tokensPerMinutePerKey": 100_000}},
         {"sessionAffinityHeader": "x-session-id"},
         {"mode": "None", "service": {"type": "NodePort"}},
+        {"mode": "GatewayAPI", "parentRef": {"name": "edge", "namespace": "infra"}},
     ],
-    ids=["keys", "keys and requests", "keys and tokens", "sessions", "no gateway"],
+    ids=["keys", "keys and requests", "keys and tokens", "sessions", "no gateway", "HTTPRoute"],
 )
 def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="took it"):
@@ -40,7 +41,12 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ({"auth": {}}, "apiKeysSecret: Required value"),
         ({"sessionAffinityHeader": "x session"}, "should match"),
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
-        ({"mode": "None", "auth": KEYS}, "mode None has no gateway that could do this"),
+        ({"mode": "None", "auth": KEYS}, "only the gateway of mode Envoy does this"),
+        ({"mode": "GatewayAPI"}, "mode GatewayAPI needs parentRef"),
+        (
+            {"mode": "GatewayAPI", "parentRef": {"name": "edge"}, "service": {"type": "NodePort"}},
+            "users reach your Gateway",
+        ),
     ],
     ids=[
         "limit without keys",
@@ -50,6 +56,8 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         "no header",
         "tiny bodies",
         "keys and nobody to ask for them",
+        "no Gateway to be at",
+        "a Service before another's Gateway",
     ],
 )
 def test_refused(api_server: Server, gateway: dict[str, Any], words: str) -> None:

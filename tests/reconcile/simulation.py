@@ -111,19 +111,30 @@ class Simulation:
 
     async def mine(self, resource: Resource) -> list[JSON]:
         selector = f"{labels.NAME}={self.name}"
-        return (await self.client.list_all(resource, self.namespace, selector=selector))[0]
+        try:
+            return (await self.client.list_all(resource, self.namespace, selector=selector))[0]
+        except NotFound:
+            assert resource.optional
+            return []
 
     async def mirror(self, stores: Stores) -> None:
         """Brings stores up to date, as reflectors would."""
         for resource in WATCHED:
             own = resource is SPECULATIVE_DEPLOYMENT
             selector = "" if own else f"{labels.NAME}={self.name}"
-            things, version = await self.client.list_all(
-                resource, self.namespace, selector=selector
-            )
+            store = stores[resource.kind]
+            try:
+                things, version = await self.client.list_all(
+                    resource, self.namespace, selector=selector
+                )
+            except NotFound:
+                assert resource.optional
+                store.missing = True
+                continue
+            store.missing = False
             for thing in things:
                 thing.update(apiVersion=resource.api_version, kind=resource.kind)
-            stores[resource.kind].replace(things, version)
+            store.replace(things, version)
 
     async def step(self) -> None:
         """Five seconds in the lives of everybody else."""

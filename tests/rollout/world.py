@@ -10,7 +10,11 @@ from datetime import datetime, timedelta
 from tests.builders import NOW, UID
 
 from speculative_api.gateway import Backend, ClusterState, GatewayState, Route
-from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
+from speculative_api.v1alpha1 import (
+    GatewayMode,
+    SpeculativeDeploymentSpec,
+    SpeculativeDeploymentStatus,
+)
 from speculative_api.worker import Termination
 from speculative_operator.decision import Assessment, Decision, Event
 from speculative_operator.desired import revision
@@ -18,7 +22,9 @@ from speculative_operator.rollout.decide import decide
 from speculative_operator.snapshot import (
     DeploymentView,
     GatewayPod,
+    HttpRoute,
     RevisionRecord,
+    RouteParent,
     Snapshot,
     WorkerPod,
 )
@@ -39,6 +45,8 @@ class World:
     unready: set[str] = field(default_factory=set)
     active: dict[str, int] = field(default_factory=dict)
     silent: bool = False
+    accepts: bool = True
+    """Whether somebody else's Gateway takes the route."""
     records: dict[str, RevisionRecord] = field(default_factory=dict)
     pods: dict[str, list[bool]] = field(default_factory=dict)
     route: Route | None = None
@@ -106,7 +114,14 @@ class World:
             pods=pods,
             gateways=(gateway,) if self.spec.gateway.mode.reads_back else (),
             route=self.route,
+            http_route=self._http_route(),
         )
+
+    def _http_route(self) -> HttpRoute | None:
+        if self.spec.gateway.mode is not GatewayMode.GATEWAY_API or not self.used:
+            return None
+        parents = (RouteParent("example.com/c", self.accepts, 1),)
+        return HttpRoute(generation=1, weights=dict(self.used), parents=parents)
 
     def look(self, seconds: float = 1.0) -> Decision:
         """One pass and its effects; time goes on and the world follows."""
@@ -134,6 +149,9 @@ class World:
     def _follow(self, decision: Decision) -> None:
         if not self.spec.gateway.mode.splits:
             self.route, self.used = None, ()
+            return
+        if not self.spec.gateway.mode.reads_back:
+            self.used = tuple((share.hash, share.weight) for share in decision.shares)
             return
         if self.route is not None:
             self.used = tuple((b.hash, b.weight) for b in self.route.backends)

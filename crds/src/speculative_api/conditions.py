@@ -62,6 +62,9 @@ class Reason(StrEnum):
     GATEWAY_NOT_SERVING = "GatewayNotServing"
     GATEWAY_SILENT = "GatewaySilent"
     NO_GATEWAY = "NoGateway"
+    ROUTE_ACCEPTED = "RouteAccepted"
+    ROUTE_NOT_ACCEPTED = "RouteNotAccepted"
+    KIND_MISSING = "KindMissing"
 
 
 SENTENCES: Final[dict[Reason, str]] = {
@@ -110,6 +113,10 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.GATEWAY_NOT_SERVING: "No gateway pod is ready with the current route yet.",
     Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
     Reason.NO_GATEWAY: "gateway.mode is None: the Service leads to the pods of stable.",
+    Reason.ROUTE_ACCEPTED: "The Gateway's controller has accepted the HTTPRoute.",
+    Reason.ROUTE_NOT_ACCEPTED: "The HTTPRoute is not accepted by a Gateway; the message says why.",
+    Reason.KIND_MISSING: "The spec needs a kind that the cluster has not, or that the operator may "
+    "not read; the message names it.",
 }
 
 

@@ -19,6 +19,7 @@ from speculative_api.engine_arguments import warnings as engine_warnings
 from speculative_api.gateway import ROUTE_KEY, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_api.worker import Termination
+from speculative_operator.cluster.http_routes import http_route_of
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,
@@ -106,6 +107,8 @@ def gather(
             if pod.get("status", {}).get("phase") not in _OVER
         ),
         route=route_of(stores, key, uid),
+        http_route=http_route_of(stores, key, uid),
+        missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),
     )
 
 

@@ -91,6 +91,27 @@ class GatewayPod:
     """Since the last answer (or since the pod appeared)."""
 
 
+@dataclass(frozen=True, slots=True)
+class RouteParent:
+    """What one controller says about the HTTPRoute at one Gateway."""
+
+    controller: str
+    accepted: bool
+    """Accepted, and every backend resolved."""
+    observed_generation: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRoute:
+    """The HTTPRoute as the API server has it; what a Gateway really uses it does not say."""
+
+    generation: int
+    weights: Mapping[str, int]
+    """Of the accelerated lane, by revision hash."""
+    parents: tuple[RouteParent, ...] = ()
+
+
 def _why_not_ready(pod: WorkerPod) -> str:
     """The worker's own last words where Kubernetes only says that it crashes."""
     end = pod.termination
@@ -131,6 +152,10 @@ class Snapshot:
     gateways: tuple[GatewayPod, ...] = ()
     route: Route | None = None
     """The route as last written, from the ConfigMap."""
+    http_route: HttpRoute | None = None
+    """With `gateway.mode: GatewayAPI`: the route as last written."""
+    missing_kinds: frozenset[str] = frozenset()
+    """Kinds that this cluster does not have, or that we may not read."""
 
     def pods_of(self, revision: str) -> tuple[WorkerPod, ...]:
         """The pods of one revision that are not on their way out."""

@@ -33,6 +33,7 @@ from speculative_api.v1alpha1.gateway import GatewayService as GatewayService
 from speculative_api.v1alpha1.gateway import LaneRule as LaneRule
 from speculative_api.v1alpha1.gateway import Lanes as Lanes
 from speculative_api.v1alpha1.gateway import NativeLane as NativeLane
+from speculative_api.v1alpha1.gateway import ParentRef as ParentRef
 from speculative_api.v1alpha1.gateway import RateLimit as RateLimit
 from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache

@@ -181,6 +181,7 @@ class GatewayMode(StrEnum):
     """Who sends users' requests to the pods."""
 
     ENVOY = "Envoy"
+    GATEWAY_API = "GatewayAPI"
     NONE = "None"
 
     @property
@@ -196,6 +197,30 @@ class GatewayMode(StrEnum):
 
 WITHOUT_GATEWAY = ("mode", "service")
 """The fields of `gateway` that mean something in mode None."""
+WITH_GATEWAY_API = ("mode", "parentRef", "timeouts")
+"""The fields of `gateway` that mean something in mode GatewayAPI."""
+
+
+class ParentRef(Model):
+    """A Gateway of the Gateway API that is there already."""
+
+    name: str = Field(
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        description="Name of the Gateway.",
+    )
+    namespace: str | None = Field(
+        default=None,
+        max_length=63,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        description="Its namespace, which has to allow routes from here; this one when absent.",
+    )
+    section_name: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        description="One listener of it; every listener that lets the route in when absent.",
+    )
 
 
 class Overload(Model):
@@ -215,13 +240,34 @@ class Gateway(Model):
 
     model_config = configuration(
         rule(
-            "self.mode != 'None' || (!has(self.auth) && !has(self.rateLimit) && "
+            "self.mode == 'Envoy' || (!has(self.auth) && !has(self.rateLimit) && "
             "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
-            "!has(self.timeouts) && !has(self.overload) && self.revisionHeaders && "
-            "self.replicas == 1)",
-            "mode None has no gateway that could do this: leave out everything but service, or "
-            "use mode Envoy",
+            "!has(self.overload) && self.revisionHeaders && self.replicas == 1)",
+            "only the gateway of mode Envoy does this: leave out auth, rateLimit, overload, "
+            "sessionAffinityHeader, maxRequestBodyBytes, revisionHeaders and replicas, or use mode "
+            "Envoy",
             ".mode",
+        ),
+        rule(
+            "self.mode != 'None' || !has(self.timeouts)",
+            "without a gateway there are no timeouts: leave them out, or use mode Envoy",
+            ".timeouts",
+        ),
+        rule(
+            "self.mode != 'GatewayAPI' || !has(self.timeouts) || self.timeouts.idleSeconds == 300",
+            "an HTTPRoute has no idle timeout: leave idleSeconds out and set it at your Gateway",
+            ".timeouts.idleSeconds",
+        ),
+        rule(
+            "self.mode != 'GatewayAPI' || !has(self.service)",
+            "with mode GatewayAPI users reach your Gateway, and no Service is made: leave it out",
+            ".service",
+        ),
+        rule(
+            "(self.mode == 'GatewayAPI') == has(self.parentRef)",
+            "mode GatewayAPI needs parentRef, the Gateway that the route belongs to, and no other "
+            "mode has it",
+            ".parentRef",
         ),
         rule(
             "!has(self.rateLimit) || has(self.auth)",
@@ -231,8 +277,13 @@ class Gateway(Model):
     )
     mode: GatewayMode = Field(
         default=GatewayMode.ENVOY,
-        description="Envoy: a gateway of this resource's own. None: no gateway, the Service leads "
-        "to the pods of stable; a rollout then has no weights, only pauses. Default Envoy.",
+        description="Envoy: a gateway of this resource's own. GatewayAPI: an HTTPRoute at your "
+        "Gateway; what that really uses can't be seen, so a weight counts 30 s after it was "
+        "accepted. None: no gateway, the Service leads to the pods of stable; a rollout then has "
+        "no weights, only pauses. Default Envoy.",
+    )
+    parent_ref: ParentRef | None = Field(
+        default=None, description="With mode GatewayAPI: the Gateway that the route belongs to."
     )
     replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
     service: GatewayService = Field(

@@ -10,6 +10,7 @@ from speculative_api.v1alpha1.rollout import Rollout
 from speculative_api.v1alpha1.speculation import Speculation
 from speculative_api.v1alpha1.target import Target
 
+_IS_OURS = "!has(self.gateway) || self.gateway.mode != 'GatewayAPI'"
 _HAS_GATEWAY = "!has(self.gateway) || self.gateway.mode != 'None'"
 
 
@@ -42,6 +43,14 @@ class SpeculativeDeploymentSpec(Model):
             "without a gateway nothing follows rules: leave lanes.rules out, or use gateway.mode "
             "Envoy",
             ".lanes.rules",
+        ),
+        rule(
+            f"{_IS_OURS} || !has(self.lanes) || ((!has(self.lanes.rules) || "
+            "size(self.lanes.rules) == 0) && (!has(self.lanes.native) || "
+            "!self.lanes.native.fallback))",
+            "an HTTPRoute has no rules in order and no fallback: leave lanes.rules and "
+            "lanes.native.fallback out, or use gateway.mode Envoy",
+            ".lanes",
         ),
     )
     replicas: int = Field(

@@ -14,7 +14,7 @@ from typing import Final
 from speculative_api import labels
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key, Resource
-from speculative_operator.errors import Gone, OperatorError
+from speculative_operator.errors import Gone, NotFound, OperatorError, Refused
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ class Store:
         self.resource = resource
         self._owned: dict[Key, dict[str, JSON]] = {}
         self._listed_version = -1
+        self.missing = False
+        """Whether the cluster has no such kind, or we may not read it."""
 
     def key_of(self, thing: JSON) -> Key | None:
         """The key of the SpeculativeDeployment it belongs to."""
@@ -147,12 +149,23 @@ class Reflector:
                         await asyncio.sleep(self._pace.first_backoff)
                     delay = self._pace.first_backoff
             except OperatorError as error:
+                if self.store.resource.optional and isinstance(error, NotFound | Refused):
+                    await self._go_without(error)
+                    continue
                 gone = isinstance(error, Gone)
                 kind = self.store.resource.kind
                 self._on_restart(kind, "expired" if gone else "failed")
                 log.info("event=watch-restart kind=%s why=%r", kind, str(error))
                 await asyncio.sleep(self._pace.first_backoff if gone else delay)
                 delay = min(delay * 2, self._pace.longest_backoff)
+
+    async def _go_without(self, error: OperatorError) -> None:
+        """A kind that may be missing is: nobody waits for it, and some time later we look again."""
+        if not self.store.missing:
+            log.info("event=kind-missing kind=%s why=%r", self.store.resource.kind, str(error))
+        self.store.missing = True
+        self.synced.set()
+        await asyncio.sleep(self._pace.longest_backoff)
 
     async def _list(self) -> str:
         resource = self.store.resource
@@ -163,6 +176,7 @@ class Reflector:
             # Items of a list come without these two.
             thing.update(apiVersion=resource.api_version, kind=resource.kind)
         changed = self.store.replace(things, version)
+        self.store.missing = False
         self._live()
         self.synced.set()
         for key in changed:

@@ -20,6 +20,8 @@ class Resource:
     api_version: str
     kind: str
     plural: str
+    optional: bool = False
+    """Whether a cluster may not have it: then nothing waits for its first list."""
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The request path; an empty namespace means all of them."""
@@ -40,6 +42,9 @@ CONFIG_MAP: Final = Resource("v1", "ConfigMap", "configmaps")
 SERVICE_ACCOUNT: Final = Resource("v1", "ServiceAccount", "serviceaccounts")
 ROLE_BINDING: Final = Resource("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 DISRUPTION_BUDGET: Final = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+HTTP_ROUTE: Final = Resource(
+    "gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes", optional=True
+)
 POD: Final = Resource("v1", "Pod", "pods")
 EVENT: Final = Resource("v1", "Event", "events")
 LEASE: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
@@ -52,6 +57,7 @@ CHILDREN: Final = (
     DEPLOYMENT,
     CONFIG_MAP,
     DISRUPTION_BUDGET,
+    HTTP_ROUTE,
 )
 """What the operator creates and prunes."""
 WATCHED: Final = (SPECULATIVE_DEPLOYMENT, *CHILDREN, POD)

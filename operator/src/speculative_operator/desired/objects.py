@@ -14,6 +14,7 @@ from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.gateway import gateway_objects
+from speculative_operator.desired.http_route import http_route
 from speculative_operator.desired.native import NativeLane, native_lane
 from speculative_operator.desired.restarts import (
     kept_renders,
@@ -38,12 +39,16 @@ OWNED_KINDS: Final = (
     ("v1", "ConfigMap"),
     ("apps/v1", "Deployment"),
     ("policy/v1", "PodDisruptionBudget"),
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"),
 )
 """(apiVersion, kind) of everything that may be here: what pruning looks through."""
 LONGEST_CAUSE: Final = 1024
 """Characters of a change cause that are kept with a revision."""
 CREATE_ONLY: Final = frozenset({"ControllerRevision"})
 """Kinds that are created once and never applied: their content is immutable."""
+
+_ROUTES: Final = ("ConfigMap", "HTTPRoute")
+"""Kinds that say where requests go, by mode of the gateway."""
 
 Body = dict[str, Any]
 
@@ -82,10 +87,10 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
             controller_revision(record, name=name, metadata=metadata)
             for record in revisions.values()
         ),
-        *(body for body in gateway if body["kind"] not in ("ConfigMap", "Deployment")),
+        *(body for body in gateway if body["kind"] not in (*_ROUTES, "Deployment")),
         *(revision_service(item.scale.hash, name=name, metadata=metadata) for item in live),
         # The Services that a route names come before it.
-        *(body for body in gateway if body["kind"] == "ConfigMap"),
+        *(body for body in gateway if body["kind"] in _ROUTES),
         *(
             worker_deployment(
                 item.scale,
@@ -109,6 +114,9 @@ def _gateway(
     """What stands between users and pods, by mode."""
     if snapshot.spec.gateway.mode is GatewayMode.NONE:
         return (users_service(snapshot, decision, metadata=metadata),)
+    if snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API:
+        found = http_route(snapshot, decision, lane, metadata=metadata)
+        return (found,) if found and found["kind"] not in snapshot.missing_kinds else ()
     route = next_route(snapshot, decision, lane)
     return (
         *gateway_objects(snapshot, decision, settings, metadata=metadata),

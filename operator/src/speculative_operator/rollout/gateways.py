@@ -7,8 +7,9 @@ proceeds on the pods' own drain.
 
 from collections.abc import Iterator
 
+from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.rollout.times import seconds_since
-from speculative_operator.snapshot import GatewayPod, Snapshot
+from speculative_operator.snapshot import GatewayPod, HttpRoute, Snapshot
 
 SILENT_SECONDS = 15.0
 """A gateway that is not ready and has not answered for this long no longer blocks."""
@@ -47,7 +48,12 @@ def weight_at(gateway: GatewayPod, revision: str) -> int | None:
 
 
 def highest_weight(snapshot: Snapshot, revision: str) -> int:
-    """The highest percent that any gateway reports for a revision."""
+    """The highest percent that any gateway reports for a revision.
+
+    A Gateway that is not ours reports nothing: what its route says has to do.
+    """
+    if snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API:
+        return snapshot.http_route.weights.get(revision, 0) if snapshot.http_route else 0
     weights = (weight_at(gateway, revision) for gateway in snapshot.gateways)
     return max((weight for weight in weights if weight is not None), default=0)
 
@@ -67,8 +73,31 @@ def everyone_uses(snapshot: Snapshot, revision: str, weight: int) -> bool:
     )
 
 
+def is_accepted(route: HttpRoute | None) -> bool:
+    """Whether every Gateway that this version of the route is at has taken it; false for none."""
+    return (
+        route is not None
+        and bool(route.parents)
+        and all(
+            parent.accepted and parent.observed_generation >= route.generation
+            for parent in route.parents
+        )
+    )
+
+
+def is_followed(snapshot: Snapshot, revision: str, weight: int, *, since: str) -> bool:
+    """Whether a weight that was decided then is in use, as far as that can be known."""
+    if snapshot.spec.gateway.mode.reads_back:
+        return everyone_uses(snapshot, revision, weight)
+    accepted = is_accepted(snapshot.http_route)
+    written = highest_weight(snapshot, revision) == weight
+    return accepted and written and not is_unseen(snapshot, since)
+
+
 def nobody_sends(snapshot: Snapshot, revision: str) -> bool:
     """Whether every gateway that counts reads weight 0 for a revision."""
+    if highest_weight(snapshot, revision) > 0 and not snapshot.spec.gateway.mode.reads_back:
+        return False
     return all(
         _uses_newest(snapshot, gateway) and weight_at(gateway, revision) == 0
         for gateway in _counting(snapshot)

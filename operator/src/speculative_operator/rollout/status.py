@@ -8,7 +8,6 @@ from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import (
     CanaryStatus,
     Condition,
-    GatewayMode,
     GuardStatus,
     Method,
     RestartStatus,
@@ -17,6 +16,7 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment
 from speculative_operator.rollout.cap import parked
+from speculative_operator.rollout.foreign import lacking, reachability
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
@@ -135,6 +135,8 @@ def _accepted(snapshot: Snapshot) -> Found:
         names = ", ".join(snapshot.conflicts)
         message = f"{names} exists and belongs to somebody else: remove it or rename this resource"
         return kind, "False", Reason.NAME_CONFLICT, message
+    if missing := lacking(snapshot):
+        return kind, "False", Reason.KIND_MISSING, missing
     if snapshot.refusals:
         message = f"The API server refuses {'; '.join(snapshot.refusals)}. Correct the spec."
         return kind, "False", Reason.INVALID_SPEC, message
@@ -281,12 +283,8 @@ def _speculating(snapshot: Snapshot) -> Found:
 
 def _gateway(snapshot: Snapshot) -> Found:
     kind = ConditionType.GATEWAY_READY
-    if snapshot.spec.gateway.mode is GatewayMode.NONE:
-        message = (
-            "gateway.mode is None: the Service leads to the pods of stable, and nothing here "
-            "counts requests or errors."
-        )
-        return kind, "Unknown", Reason.NO_GATEWAY, message
+    if not snapshot.spec.gateway.mode.reads_back:
+        return kind, *reachability(snapshot)
     sequence = snapshot.route.sequence if snapshot.route else 0
     living = [gateway for gateway in snapshot.gateways if not gateway.terminating]
     good = [g for g in living if g.ready and g.state is not None and g.state.sequence == sequence]

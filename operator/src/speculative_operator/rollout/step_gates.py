@@ -9,7 +9,7 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment, Event, MetricVerdict
 from speculative_operator.rollout.asking import asked_for, present
-from speculative_operator.rollout.gateways import endpoints_seen, everyone_uses
+from speculative_operator.rollout.gateways import endpoints_seen, is_followed
 from speculative_operator.rollout.steps import (
     canary_replicas,
     step_at,
@@ -84,16 +84,22 @@ def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return _weight_seen(snapshot, canary)
     if snapshot.ready_pods(canary.hash) < canary_replicas(snapshot):
         return None
-    changed = canary.model_copy(update={"weight": step.weight, "weight_observed_at": None})
+    update: dict[str, object] = {"weight": step.weight, "weight_observed_at": None}
+    if not snapshot.spec.gateway.mode.reads_back:
+        # The wait for what can't be seen begins now.
+        update["step_started_at"] = stamp(snapshot.now)
+    changed = canary.model_copy(update=update)
     message = f"Revision {canary.revision} ({canary.hash}) gets {step.weight} percent."
     return transition(snapshot, Event("CanaryWeight", message), canary=changed)
 
 
 def _weight_seen(snapshot: Snapshot, canary: CanaryStatus) -> Transition | None:
-    if not everyone_uses(snapshot, canary.hash, canary.weight):
+    if not is_followed(snapshot, canary.hash, canary.weight, since=canary.step_started_at):
         return None
     seen = canary.model_copy(update={"weight_observed_at": stamp(snapshot.now)})
     message = f"Every gateway gives {canary.hash} {canary.weight} percent."
+    if not snapshot.spec.gateway.mode.reads_back:
+        message = f"The route has given {canary.hash} {canary.weight} percent for a while."
     return enter(snapshot, seen, canary.step + 1, Event("CanaryWeightObserved", message))
 
 

@@ -1,0 +1,47 @@
+"""The HTTPRoute that the API server has becomes a plain view. Called by `gather`.
+
+Its status is written by whoever runs the Gateway: hostile until looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from speculative_operator.cluster.reflector import Store
+from speculative_operator.cluster.resources import HTTP_ROUTE, JSON, Key, controller_uid
+from speculative_operator.desired import names
+from speculative_operator.snapshot import HttpRoute, RouteParent
+
+
+def http_route_of(stores: Mapping[str, Store], key: Key, uid: str) -> HttpRoute | None:
+    """The resource's HTTPRoute, if there is one and it is ours."""
+    store = stores.get(HTTP_ROUTE.kind)
+    thing = store.of(key).get(names.gateway(key[1])) if store is not None else None
+    if thing is None or controller_uid(thing) != uid:
+        return None
+    rules = thing.get("spec", {}).get("rules") or [{}]
+    prefix = names.revision(key[1], "")
+    return HttpRoute(
+        generation=int(thing["metadata"].get("generation", 0)),
+        # The last rule is the accelerated lane's (see `desired.http_route`).
+        weights={
+            str(backend.get("name", "")).removeprefix(prefix): int(backend.get("weight", 1))
+            for backend in rules[-1].get("backendRefs") or ()
+        },
+        parents=tuple(_parents(thing)),
+    )
+
+
+def _parents(thing: JSON) -> Iterator[RouteParent]:
+    for parent in thing.get("status", {}).get("parents") or ():
+        conditions: dict[str, Any] = {
+            str(condition.get("type")): condition for condition in parent.get("conditions") or ()
+        }
+        needed = [conditions.get(kind, {}) for kind in ("Accepted", "ResolvedRefs")]
+        wrong = [c for c in needed if c.get("status") != "True"]
+        said = "; ".join(f"{c.get('reason', '')}: {c.get('message', '')}" for c in wrong if c)
+        yield RouteParent(
+            controller=str(parent.get("controllerName", ""))[:253],
+            accepted=not wrong,
+            observed_generation=min(int(c.get("observedGeneration", 0)) for c in needed),
+            message=said[:1024],
+        )

@@ -1,0 +1,76 @@
+"""The HTTPRoute of `gateway.mode: GatewayAPI`: lanes and weights at somebody else's Gateway.
+
+Weights are always written, as integers, for every revision that is in the
+route; a missing one would mean 1. The last rule is the accelerated lane's:
+`cluster.http_routes` reads it back.
+"""
+
+from typing import Any, Final
+
+from speculative_api import labels
+from speculative_api.v1alpha1 import ParentRef
+from speculative_operator.decision import Decision
+from speculative_operator.desired import names
+from speculative_operator.desired.native import NativeLane
+from speculative_operator.snapshot import Snapshot
+
+GROUP: Final = "gateway.networking.k8s.io"
+
+
+def http_route(
+    snapshot: Snapshot, decision: Decision, lane: NativeLane, *, metadata: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The route; None before there is a revision to send to, or a Gateway to be at."""
+    parent = snapshot.spec.gateway.parent_ref
+    if parent is None or not decision.shares:
+        return None
+    native = [_backend(snapshot, lane.serving, 1)] if lane.serving else []
+    accelerated = [_backend(snapshot, share.hash, share.weight) for share in decision.shares]
+    named = [{"type": "Exact", "name": labels.LANE_HEADER, "value": "native"}]
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "HTTPRoute",
+        "metadata": {
+            **metadata,
+            "name": names.gateway(snapshot.name),
+            "labels": names.component_labels(snapshot.name, labels.COMPONENT_GATEWAY),
+        },
+        "spec": {
+            "parentRefs": [_parent(parent)],
+            "rules": [
+                # Without a lane an empty list, which is an error: never another lane's answer.
+                _rule(snapshot, native, headers=named),
+                _rule(snapshot, accelerated),
+            ],
+        },
+    }
+
+
+def _parent(parent: ParentRef) -> dict[str, Any]:
+    found = {"group": GROUP, "kind": "Gateway", "name": parent.name}
+    if parent.namespace is not None:
+        found["namespace"] = parent.namespace
+    if parent.section_name is not None:
+        found["sectionName"] = parent.section_name
+    return found
+
+
+def _rule(
+    snapshot: Snapshot, backends: list[dict[str, Any]], **match: list[dict[str, str]]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "matches": [{"path": {"type": "PathPrefix", "value": "/v1"}, **match}],
+        # 0 is written out: where it is absent, some have a default that cuts long answers.
+        "timeouts": {"request": f"{snapshot.spec.gateway.timeouts.request_seconds}s"},
+    }
+    return {**found, "backendRefs": backends} if backends else found
+
+
+def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
+    return {
+        "group": "",
+        "kind": "Service",
+        "name": names.revision(snapshot.name, revision),
+        "port": labels.ENGINE_PORT,
+        "weight": weight,
+    }

@@ -1,0 +1,54 @@
+"""What can be said about the way to users where no gateway of ours can be asked.
+
+For the conditions Accepted and GatewayReady; called by `status`.
+"""
+
+from typing import Literal
+
+from speculative_api.conditions import Reason
+from speculative_api.v1alpha1 import GatewayMode
+from speculative_operator.rollout.gateways import UNSEEN_SECONDS, is_accepted
+from speculative_operator.snapshot import Snapshot
+
+Said = tuple[Literal["True", "False", "Unknown"], Reason, str]
+
+NO_GATEWAY = (
+    "gateway.mode is None: the Service leads to the pods of stable, and nothing here counts "
+    "requests or errors."
+)
+LIMITS = (
+    "What a Gateway really uses can't be read back: a weight counts "
+    f"{UNSEEN_SECONDS:.0f} s after it was written and accepted, errors are not counted, sessions "
+    "are not kept on one revision."
+)
+"""What mode GatewayAPI can't do, said where people look."""
+
+
+def lacking(snapshot: Snapshot) -> str:
+    """Which kind the spec needs and the cluster has not; empty when there is none."""
+    needs = snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API
+    if not needs or "HTTPRoute" not in snapshot.missing_kinds:
+        return ""
+    return (
+        "gateway.mode GatewayAPI needs the kind HTTPRoute of gateway.networking.k8s.io/v1, which "
+        "is not there or which the operator may not read: install the Gateway API's CRDs, update "
+        "the chart, or use mode Envoy"
+    )
+
+
+def reachability(snapshot: Snapshot) -> Said:
+    """Status, reason and message of GatewayReady."""
+    parent = snapshot.spec.gateway.parent_ref
+    if snapshot.spec.gateway.mode is GatewayMode.NONE or parent is None:
+        return "Unknown", Reason.NO_GATEWAY, NO_GATEWAY
+    if missing := lacking(snapshot):
+        return "False", Reason.KIND_MISSING, missing
+    route = snapshot.http_route
+    place = f"Gateway {parent.namespace or snapshot.namespace}/{parent.name}"
+    if route is None or not route.parents:
+        message = f"No controller has answered for {place}: does it exist, and does one run?"
+        return "False", Reason.ROUTE_NOT_ACCEPTED, f"{message} {LIMITS}"
+    if is_accepted(route):
+        return "True", Reason.ROUTE_ACCEPTED, f"{place} has accepted the route. {LIMITS}"
+    said = "; ".join(p.message or "a newer route is not looked at yet" for p in route.parents)
+    return "False", Reason.ROUTE_NOT_ACCEPTED, f"{place}: {said}. {LIMITS}"

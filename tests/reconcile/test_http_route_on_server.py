@@ -1,0 +1,245 @@
+"""`gateway.mode: GatewayAPI` against a real API server, with and without the real CRDs."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+from e2e.cluster.gateway_api import crds
+from e2e.cluster.settings import current_settings
+from tests.cluster.envtest import Server, _is_established
+from tests.reconcile.simulation import JSON, Simulation
+from tests.reconcile.test_rollout_on_server import (
+    ANOTHER_K,
+    CrashingClient,
+    Run,
+    condition,
+    is_complete,
+    never,
+    words_hash,
+)
+
+from speculative_api.gateway import Backend, Route
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.reflector import Pace, Reflector
+from speculative_operator.cluster.resources import CONFIG_MAP, HTTP_ROUTE, SERVICE
+from speculative_operator.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GATEWAY = {"mode": "GatewayAPI", "parentRef": {"name": "edge", "namespace": "infra"}}
+PATIENCE_SECONDS = 30.0
+
+
+class Kind:
+    """The real CRD of HTTPRoute, which comes and goes."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        (self._file,) = [p for p in crds(current_settings()) if "_httproutes" in p.name]
+        self._name = yaml.safe_load(self._file.read_text())["metadata"]["name"]
+
+    def install(self) -> None:
+        self._server.raw("POST", CRDS, self._file.read_bytes())
+        self._until(lambda: _is_established(self._read()))
+        self._until(lambda: b"HTTPRoute" in self._server.raw("GET", HTTP_ROUTE.path("default")))
+
+    def remove(self) -> None:
+        try:
+            self._server.raw("DELETE", f"{CRDS}/{self._name}")
+        except OSError:
+            return
+        self._until(lambda: self._is_gone())
+
+    def _read(self) -> JSON:
+        found: JSON = yaml.safe_load(self._server.raw("GET", f"{CRDS}/{self._name}"))
+        return found
+
+    def _is_gone(self) -> bool:
+        try:
+            self._server.raw("GET", f"{CRDS}/{self._name}")
+        except OSError:
+            return True
+        return False
+
+    def _until(self, question: Any) -> None:
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                if question():
+                    return
+            except OSError:
+                pass
+            assert time.monotonic() < limit, "the API server did not follow"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def kind(api_server: Server) -> Iterator[Kind]:
+    """HTTPRoute is not there at first and is gone again afterwards."""
+    found = Kind(api_server)
+    found.remove()
+    yield found
+    found.remove()
+
+
+@pytest.fixture
+async def outside(api_server: Server) -> AsyncIterator[Client]:
+    async with Client(api_server.access) as client:
+        yield client
+
+
+@pytest.fixture
+async def operator(api_server: Server) -> AsyncIterator[CrashingClient]:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        yield client
+
+
+@dataclass
+class AtAGateway(Simulation):
+    """The world with a Gateway of somebody else, whose controller answers unless told not to."""
+
+    answers: bool = True
+
+    async def http_route(self) -> JSON:
+        return await self.client.get(HTTP_ROUTE, self.namespace, f"{self.name}-gateway")
+
+    async def _gateways_follow(self) -> None:
+        try:
+            found = await self.http_route()
+        except NotFound:
+            return
+        backends = [
+            Backend(
+                hash=each["name"].removeprefix(f"{self.name}-"),
+                service=each["name"],
+                weight=each["weight"],
+            )
+            for each in found["spec"]["rules"][-1]["backendRefs"]
+        ]
+        self.route = Route(owner_uid="", sequence=0, model="m", backends=tuple(backends))
+        weights = tuple((b.hash, b.weight) for b in backends)
+        if not self.weights_seen or self.weights_seen[-1] != weights:
+            self.weights_seen.append(weights)
+        if self.answers:
+            await self._answer(found)
+
+    async def _answer(self, route: JSON) -> None:
+        now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": kind,
+                "message": "",
+                "observedGeneration": route["metadata"]["generation"],
+                "lastTransitionTime": now,
+            }
+            for kind in ("Accepted", "ResolvedRefs")
+        ]
+        parent = {
+            "parentRef": route["spec"]["parentRefs"][0],
+            "controllerName": "example.com/gateway",
+            "conditions": conditions,
+        }
+        patch = {"status": {"parents": [parent]}}
+        await self._patch(HTTP_ROUTE, route["metadata"]["name"], patch, "status")
+
+
+async def test_a_rollout_at_somebody_elses_gateway(
+    outside: Client, operator: CrashingClient, kind: Kind
+) -> None:
+    kind.install()
+    simulation = AtAGateway(outside, "routed")
+    run = Run(simulation, operator)
+    first = words_hash(await simulation.create(gateway=GATEWAY))
+    status = await run.until(
+        lambda s: is_complete(s) and condition(s, "GatewayReady")["status"] == "True"
+    )
+    ready = condition(status, "GatewayReady")
+    assert ready["reason"] == "RouteAccepted"
+    assert "can't be read back" in ready["message"]
+    with pytest.raises(NotFound):
+        await outside.get(SERVICE, "default", f"{simulation.name}-gateway")
+    await simulation.change(ANOTHER_K)
+    second = words_hash(await simulation.parent())
+    status = await run.until(lambda s: s.get("canary", {}).get("weight"))
+    decided = simulation.now
+    status = await run.until(lambda s: s["canary"].get("weightObservedAt"))
+    assert (simulation.now - decided).total_seconds() >= 30
+    assert status["canary"]["observedWeight"] == 50
+    status = await run.until(lambda s: is_complete(s) and s["stable"]["hash"] == second)
+    await simulation.step()
+    assert simulation.weights_seen[:3] == [
+        ((first, 100),),
+        ((first, 100), (second, 0)),
+        ((first, 50), (second, 50)),
+    ]
+    assert simulation.weights_seen[-1] == ((second, 100),)
+    assert all(sum(w for _, w in seen) == 100 for seen in simulation.weights_seen)
+    await run.passes()
+    writes = operator.writes
+    await run.passes()
+    assert operator.writes == writes, "a quiet pass writes"
+    await simulation.change({"spec": {"gateway": {"mode": "Envoy", "parentRef": None}}})
+    await run.passes()
+    with pytest.raises(NotFound):
+        await simulation.http_route()
+    await outside.get(CONFIG_MAP, "default", f"{simulation.name}-route")
+
+
+async def test_a_gateway_that_does_not_accept_lets_no_weight_count(
+    outside: Client, operator: CrashingClient, kind: Kind
+) -> None:
+    kind.install()
+    simulation = AtAGateway(outside, "unaccepted", answers=False)
+    run = Run(simulation, operator)
+    await simulation.create(gateway=GATEWAY)
+    status = await run.until(is_complete)
+    ready = condition(status, "GatewayReady")
+    assert (ready["status"], ready["reason"]) == ("False", "RouteNotAccepted")
+    assert "Gateway infra/edge" in ready["message"]
+    await simulation.change(ANOTHER_K)
+    await run.until(lambda s: s.get("canary", {}).get("weight"))
+    for _ in range(8):
+        await simulation.step()
+        await run.passes()
+    status = await simulation.status()
+    assert "weightObservedAt" not in status["canary"]
+
+
+async def test_without_the_kind_the_condition_says_so_and_pods_start_all_the_same(
+    outside: Client, operator: CrashingClient, kind: Kind
+) -> None:
+    run = Run(AtAGateway(outside, "kindless"), operator)
+    simulation = run.simulation
+    await simulation.create(gateway=GATEWAY)
+    status = await run.until(lambda s: condition(s, "Available")["status"] == "True")
+    accepted = condition(status, "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "KindMissing")
+    assert "install the Gateway API's CRDs" in accepted["message"]
+    kind.install()
+    status = await run.until(lambda s: condition(s, "Accepted")["status"] == "True")
+    await run.until(lambda s: condition(s, "GatewayReady")["status"] == "True")
+
+
+async def test_a_watch_goes_without_a_kind_and_takes_it_up_when_it_comes(
+    outside: Client, kind: Kind
+) -> None:
+    reflector = Reflector(
+        outside, HTTP_ROUTE, wake=lambda *_: None, pace=Pace(longest_backoff=0.05)
+    )
+    task = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await reflector.synced.wait()
+            assert reflector.store.missing
+            kind.install()
+            while reflector.store.missing:
+                await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
