@@ -11,6 +11,7 @@ import yaml
 from e2e.cluster.gateway_api import crds
 from e2e.cluster.settings import current_settings
 from tests.cluster.envtest import Server, _is_established
+from tests.cluster.waiting import until
 from tests.reconcile.simulation import JSON, Simulation
 from tests.reconcile.test_rollout_on_server import (
     ANOTHER_K,
@@ -235,11 +236,9 @@ async def test_a_watch_goes_without_a_kind_and_takes_it_up_when_it_comes(
     )
     task = asyncio.create_task(reflector.run())
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await reflector.synced.wait()
-            assert reflector.store.missing
-            kind.install()
-            while reflector.store.missing:
-                await asyncio.sleep(0.02)
+        await asyncio.wait_for(reflector.synced.wait(), PATIENCE_SECONDS)
+        assert reflector.store.missing
+        kind.install()
+        await until(lambda: not reflector.store.missing)
     finally:
         task.cancel()
