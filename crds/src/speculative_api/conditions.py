@@ -125,7 +125,9 @@ class WorkerReason(StrEnum):
 
     VOCABULARY_MISMATCH = "VocabularyMismatch"
     DRAFT_CONTEXT_TOO_SHORT = "DraftContextTooShort"
+    DRAFT_MISMATCH = "DraftMismatch"
     MODEL_NOT_FOUND = "ModelNotFound"
+    DISK_TOO_SMALL = "DiskTooSmall"
     HUB_UNREACHABLE = "HubUnreachable"
     INVALID_ARGUMENTS = "InvalidArguments"
     GPU_MEMORY = "GpuMemory"

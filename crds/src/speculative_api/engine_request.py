@@ -31,6 +31,9 @@ class EngineRequest:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     lora: bool = False
+    dtype: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
     max_model_len: int | None = None
     max_num_seqs: int = 64
     gpu_memory_utilization_percent: int = 90
@@ -56,6 +59,9 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         pipeline_parallel_size=target.pipeline_parallel_size,
         data_parallel_size=target.data_parallel_size,
         lora=target.lora is not None,
+        dtype=target.dtype.value if target.dtype else None,
+        quantization=target.quantization,
+        kv_cache_dtype=target.kv_cache_dtype,
         max_model_len=target.max_model_len,
         max_num_seqs=engine.max_num_seqs,
         gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,

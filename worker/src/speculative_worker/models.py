@@ -6,7 +6,6 @@ cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -17,16 +16,16 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from speculative_api.conditions import WorkerReason
+from speculative_api.model_facts import ModelFacts, Unreadable, facts_of
 from speculative_worker.errors import WorkerFailure
+from speculative_worker.folder import FolderFiles, gpu_bytes
 from speculative_worker.log import log
-from speculative_worker.preflight import ModelFacts, preflight
+from speculative_worker.preflight import preflight
 from speculative_worker.settings import Settings
 
 _Result = TypeVar("_Result")
 _HUB: Final = re.compile(r"^hf://(?P<repository>[^/@\s]+/[^/@\s]+)(@(?P<revision>\S+))?$")
 _CLAIM: Final = re.compile(r"^pvc://(?P<claim>[a-z0-9.-]+)/(?P<path>\S+)$")
-_WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
-_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
 _UNWANTED: Final = ("*.msgpack", "*.h5", "*.onnx", "*.ot", "original/*")
 _HUB_REFUSALS: Final = (401, 403, 404)
 
@@ -57,7 +56,8 @@ async def resolved_models(settings: Settings) -> Models:
         if draft is not None and draft_source is not None
         else None
     )
-    for note in preflight(config, target=target_facts, draft=draft_facts):
+    memory = await _aside(gpu_bytes)
+    for note in preflight(config, target=target_facts, draft=draft_facts, gpu_bytes=memory):
         log("preflight", note=note)
     adapters = {
         adapter.name: await _aside(_adapter, adapter.model, settings)
@@ -171,44 +171,10 @@ def _unreachable(name: str, error: Exception) -> WorkerFailure:
 def _facts(folder: Path, source: str) -> ModelFacts:
     if not folder.is_dir():
         raise _missing(source, f"there is no folder {folder} in this pod")
-    return ModelFacts(
-        source=source,
-        config=_read_json(folder / "config.json", source),
-        vocabulary=_vocabulary(folder, source),
-        tokenizer_files=tuple(name for name in _TOKENIZERS if (folder / name).is_file()),
-        has_weights=any(next(folder.glob(pattern), None) for pattern in _WEIGHTS),
-    )
-
-
-def _vocabulary(folder: Path, source: str) -> dict[str, int] | None:
-    """Token to id from `tokenizer.json`, added tokens included; None without such a file."""
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    content = _read_json(path, source)
-    vocabulary = content.get("model", {}).get("vocab")
-    if isinstance(vocabulary, list):
-        # Unigram models list [token, score] pairs in the order of their ids.
-        tokens = {str(pair[0]): index for index, pair in enumerate(vocabulary)}
-    elif isinstance(vocabulary, dict):
-        tokens = dict(vocabulary)
-    else:
-        return None
-    for added in content.get("added_tokens") or ():
-        tokens[added["content"]] = added["id"]
-    return tokens
-
-
-def _read_json(path: Path, source: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise _missing(source, f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
-        raise _missing(source, f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise _missing(source, f"{path} is not a JSON object")
-    return content
+        return facts_of(FolderFiles(folder), source)
+    except (Unreadable, OSError) as error:
+        raise _missing(source, str(error)) from error
 
 
 def _missing(source: str, what: str) -> WorkerFailure:

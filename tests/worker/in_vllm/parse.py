@@ -1,0 +1,34 @@
+"""Runs inside the worker's image: vLLM's own parser and configuration classes, no weights.
+
+Standard input: a JSON object of name -> arguments of the API server. Standard
+output, after `RESULT`: name -> what the engine made of its speculation.
+"""
+
+import json
+import sys
+
+import vllm.config.speculative as speculative
+import vllm.model_executor.models.registry as registry
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+# Each class of models would be looked at in a process of its own, half a minute each.
+registry._run_in_subprocess = lambda look: look()
+# The package is on no machine without CUDA; only its presence is asked for here.
+speculative.has_arctic_inference = lambda: True
+
+
+def what_of(arguments):
+    """What the engine's configuration says about speculation; its error in words."""
+    try:
+        parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
+        found = AsyncEngineArgs.from_cli_args(parsed).create_engine_config().speculative_config
+    except (ValueError, TypeError, NotImplementedError, ImportError, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"[:600]
+    if found is None:
+        return None
+    return {"method": found.method, "tokens": found.num_speculative_tokens, "model": found.model}
+
+
+print("RESULT" + json.dumps({k: what_of(v) for k, v in json.load(sys.stdin).items()}))
