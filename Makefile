@@ -51,7 +51,7 @@ demo: .venv/synced  ## set-up, then the whole story
 
 # ---- checks and tests
 
-.PHONY: check generate golden test-fast test-server e2e test summary
+.PHONY: check generate golden test-fast test-server test-vllm e2e test summary
 check: .venv/synced  ## format, lint, types, import rules, generated files
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -70,12 +70,15 @@ test-fast: .venv/synced  ## no cluster, under a minute
 	$(BIN)/pytest tests -m "not cluster and not slow" -q
 
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
-	$(BIN)/pytest tests -m "cluster or slow"
+	$(BIN)/pytest tests -m "(cluster or slow) and not vllm"
+
+test-vllm: .venv/synced images  ## what is rendered, read by vLLM's own configuration classes
+	$(BIN)/pytest tests -m vllm
 
 e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulated engines
 	$(BIN)/pytest e2e -m "not vllm"
 
-test: check test-fast test-server e2e demo summary  ## set-up and every test there is
+test: check test-fast test-server e2e test-vllm demo summary  ## set-up and every test there is
 
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, demo (real vLLM)"

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from . import requests, screen
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     arguments = parse_command_line(argv)
     if arguments.verb == "lint":
-        return _lint(arguments.files, output=arguments.output)
+        return _lint(arguments)
     # The client takes two seconds to import: --help and a wrong flag need not wait for it.
     from .cluster import connect
 
@@ -117,11 +118,14 @@ def _outcome(request: requests.Request, read: Callable[[], Resource], *, seconds
         time.sleep(LOOK_EVERY_SECONDS)
 
 
-def _lint(files: Sequence[str], *, output: str) -> int:
+def _lint(arguments: argparse.Namespace) -> int:
     from .lint import lint
+    from .models import model_problems
 
-    report = lint(files)
-    if output == "json":
+    memory = arguments.gpu_memory_gib
+    judge = partial(model_problems, gpu_gibibytes=memory) if arguments.with_models else None
+    report = lint(arguments.files, judge)
+    if arguments.output == "json":
         print(json.dumps([found.to_json() for found in report.findings], indent=2))
     else:
         for found in report.findings:

@@ -29,6 +29,17 @@ def parser() -> argparse.ArgumentParser:
     lint = verbs.add_parser("lint", help="check manifests without a cluster")
     lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
     lint.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    lint.add_argument(
+        "--with-models",
+        action="store_true",
+        help="read the models' small files too (file:// here, hf:// from the hub; never weights)",
+    )
+    lint.add_argument(
+        "--gpu-memory-gib",
+        type=float,
+        metavar="N",
+        help="with --with-models: memory of one GPU, for the estimate",
+    )
     return found
 
 

@@ -1,15 +1,19 @@
 """`lint`: manifests on disk, checked without a cluster. Reads files; prints nothing."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from speculative_api.labels import KIND
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_api.validation import Problem, problems
+
+Judge = Callable[[SpeculativeDeploymentSpec], Iterable[Problem]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,12 @@ class Report:
         return sum(found.problem.severity == "error" for found in self.findings)
 
 
-def lint(files: Sequence[str]) -> Report:
-    """Checks every SpeculativeDeployment in the files; `-` is standard input."""
+def lint(files: Sequence[str], judge: Judge | None = None) -> Report:
+    """Checks every SpeculativeDeployment in the files; `-` is standard input.
+
+    Args:
+        judge: looks further at a spec that can be read.
+    """
     findings: list[Finding] = []
     checked = 0
     for file in files:
@@ -62,8 +70,19 @@ def lint(files: Sequence[str]) -> Report:
                 continue
             checked += 1
             name = _name(document)
-            findings += [Finding(file, number, name, found) for found in problems(document)]
+            found = [*problems(document), *_judged(document, judge)]
+            findings += [Finding(file, number, name, problem) for problem in found]
     return Report(tuple(findings), checked)
+
+
+def _judged(document: dict[str, Any], judge: Judge | None) -> Iterator[Problem]:
+    if judge is None:
+        return
+    try:
+        spec = SpeculativeDeploymentSpec.model_validate(document.get("spec"))
+    except ValidationError:
+        return  # `problems` says why
+    yield from judge(spec)
 
 
 def _documents(file: str) -> Iterator[Any]:
