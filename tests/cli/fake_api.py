@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 PREFIX = "/apis/speculative.dev/v1alpha1/namespaces/"
 
@@ -24,6 +24,11 @@ class FakeApi:
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     revisions: list[dict[str, Any]] = field(default_factory=list)
     config_maps: list[dict[str, Any]] = field(default_factory=list)
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    """What a worker says, by pod."""
+    forbidden: set[str] = field(default_factory=set)
+    """Path endings that are answered with 403."""
     selectors: list[str] = field(default_factory=list)
     patches: list[dict[str, Any]] = field(default_factory=list)
     on_patch: Callable[[dict[str, Any]], None] | None = None
@@ -107,6 +112,8 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
             if path == "/apis/apps/v1/namespaces/llm/controllerrevisions":
                 api.selectors += parse_qs(query)["labelSelector"]
                 return api.revisions
+            if path == "/api/v1/namespaces/llm/pods":
+                return api.pods
             if path == "/api/v1/namespaces/llm/configmaps":
                 api.selectors += parse_qs(query)["fieldSelector"]
                 return api.config_maps
@@ -116,7 +123,26 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
                 return [o for key, o in api.objects.items() if key.startswith("llm/")]
             return None
 
+        def _digest(self) -> bool:
+            path = unquote(self.path)
+            head, _, tail = path.partition(":8001/proxy/digest")
+            said = api.digests.get(head.rpartition("/")[2])
+            if head == path or tail or "/api/v1/namespaces/llm/pods/" not in head:
+                return False
+            if said is None:
+                message = "error trying to reach service: connection refused"
+                self._answer(503, {"kind": "Status", "message": message})
+            else:
+                self._answer(200, said)
+            return True
+
         def do_GET(self) -> None:
+            if any(self.path.partition("?")[0].endswith(end) for end in api.forbidden):
+                message = f"User u cannot get {self.path.partition('?')[0]}"
+                self._answer(403, {"kind": "Status", "message": message})
+                return
+            if self._digest():
+                return
             listed = self._listed() if api.refuse_with is None and api.crd_installed else None
             if listed is not None:
                 self._answer(200, {"kind": "List", "apiVersion": "v1", "items": listed})

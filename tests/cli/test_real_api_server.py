@@ -66,7 +66,7 @@ def annotations(server: Server, name: str) -> dict[str, str]:
 def test_status_shows_what_the_server_stores(server: Server, kubeconfig: str, capsys: Any) -> None:
     put(server, "shown", a_resource(canary=canary()))
     assert main(["status", "shown", "-n", "llm", "--kubeconfig", kubeconfig]) == 0
-    assert f"canary  4         {CANARY}  2/2" in capsys.readouterr().out
+    assert f"canary  4 ({CANARY})  50 %  2/2 ready" in capsys.readouterr().out
 
 
 def test_a_request_adds_its_annotation_and_changes_no_spec(server: Server, kubeconfig: str) -> None:

@@ -1,4 +1,4 @@
-"""The screen, as golden text: what is shown, and in which order."""
+"""The screen: what is told below the tree, and what programs are told."""
 
 from datetime import UTC, datetime
 
@@ -7,13 +7,11 @@ from tests.cli.objects import (
     CANARY,
     FAILED,
     GOOD,
-    STABLE,
     START,
     a_resource,
     canary,
     condition,
     failed,
-    stable,
 )
 
 from speculative_cli import screen
@@ -21,102 +19,6 @@ from speculative_cli.errors import CliError
 from speculative_cli.resource import parse
 
 NOW = datetime(2026, 11, 30, 10, 0, 41, tzinfo=UTC)
-
-AT_REST = """\
-llm/chat  method NGram
-Serving.
-
-        REVISION  HASH        READY  WEIGHT  TOKENS/STEP
-stable  3         6f9d00aa11  4/4    100 %   2.84"""
-
-IN_A_STEP = """\
-llm/chat  method NGram
-Canary 4 is judged.
-
-        REVISION  HASH        READY  WEIGHT                TOKENS/STEP
-stable  3         6f9d00aa11  4/4    50 %                  2.84
-canary  4         a01c22bb33  2/2    50 % (gateways: 0 %)  -
-
-rollout   step 2 of 2: pause of at most 90 s, 41 s so far
-next      nothing: it goes on by itself; kubectl speculative abort chat -n llm ends it"""
-
-ROLLED_BACK = """\
-llm/chat  method NGram
-Rolled back.
-
-          REVISION  HASH        READY  WEIGHT  TOKENS/STEP
-stable    3         6f9d00aa11  4/4    100 %   2.84
-retiring  -         77be44cc55  -      0 %     -
-
-removing  77be44cc55, 41 s: waiting for its streams
-verdict   77be44cc55 RolledBack (AcceptanceWorse), 41 s ago
-          1.02 is less than 2.56
-failed    77be44cc55 AcceptanceWorse, 41 s ago
-not good  Available=False StableNotReady, 41 s: 3 of 4
-          Progressing=False RolledBack, 41 s: as above
-next      change the spec, or kubectl speculative retry chat -n llm --hash 77be44cc55"""
-
-GUARDING = """\
-llm/chat  method NGram
-Serving.
-
-        REVISION  HASH        READY  WEIGHT  TOKENS/STEP
-stable  4         a01c22bb33  4/4    95 %    2.84
-guard   3         6f9d00aa11  -      5 %     -
-
-guard     41 s of 30 s, then 6f9d00aa11 goes"""
-
-CASES = {
-    "at rest": (a_resource(), AT_REST),
-    "in a step": (
-        a_resource(canary=canary(observedWeight=0), message="Canary 4 is judged."),
-        IN_A_STEP,
-    ),
-    "rolled back": (
-        a_resource(
-            message="Rolled back.",
-            retiring=[{"hash": FAILED, "since": START}],
-            failedRevisions=[failed()],
-            verdict={
-                "hash": FAILED,
-                "outcome": "RolledBack",
-                "reason": "AcceptanceWorse",
-                "message": "1.02 is less than 2.56",
-                "at": START,
-            },
-            conditions=[
-                condition("Progressing", "False", "RolledBack", "Rolled back."),
-                condition("Available", "False", "StableNotReady", "3 of 4"),
-            ],
-        ),
-        ROLLED_BACK,
-    ),
-    "guarding": (
-        a_resource(
-            stable=stable(hash=CANARY, revision=4),
-            guard={"revision": 3, "hash": STABLE, "startedAt": START, "weight": 5},
-        ),
-        GUARDING,
-    ),
-}
-
-
-@pytest.mark.parametrize(("raw", "expected"), CASES.values(), ids=CASES.keys())
-def test_screen_is_as_golden(raw: dict[str, object], expected: str) -> None:
-    assert screen.text(parse(raw), NOW) == expected
-
-
-def test_a_spec_not_yet_looked_at_is_said() -> None:
-    raw = a_resource(observedGeneration=6)
-    assert "the newest spec was not looked at yet" in screen.text(parse(raw), NOW)
-
-
-def test_a_resource_without_status_points_to_the_operator() -> None:
-    raw = a_resource()
-    del raw["status"]
-    shown = screen.text(parse(raw), NOW)
-    assert "no revision yet" in shown
-    assert "is it running?" in shown
 
 
 @pytest.mark.parametrize(
@@ -140,7 +42,9 @@ def test_a_rollout_that_waits_for_a_person_names_both_ways_out(
 def test_a_refused_spec_says_what_to_do() -> None:
     refused = [condition("Accepted", "False", "InvalidSpec", "k is too big"), *GOOD[1:]]
     resource = parse(a_resource(conditions=refused))
-    assert "not good  Accepted=False InvalidSpec, 41 s: k is too big" in screen.text(resource, NOW)
+    assert "not good  Accepted=False InvalidSpec, 41 s: k is too big" in screen.details(
+        resource, NOW
+    )
     assert screen.next_actions(resource) == ["correct the spec as the condition Accepted says"]
 
 
@@ -208,3 +112,39 @@ def test_unknown_fields_in_the_rollout_ask_for_an_upgrade() -> None:
 )
 def test_age_is_told_in_two_units(since: str, expected: str) -> None:
     assert screen.age(since, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (90, "at 10:01:30 UTC, in 49 s"),
+        (10_800, "at 13:00:00 UTC, in 2 h 59 min"),
+        (86_400, "at 2026-12-01 10:00:00 UTC, in 23 h 59 min"),
+        (30, "at 10:00:30 UTC, which is over"),
+    ],
+)
+def test_what_comes_is_told_with_its_moment(seconds: int, said: str) -> None:
+    assert screen.later(START, seconds, NOW) == said
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-11-30T10:00:00", ""])
+def test_a_garbled_moment_is_shown_as_it_is(since: str) -> None:
+    assert screen.later(since, 30, NOW) in (f"30 s after {since}", "at 10:00:30 UTC, which is over")
+
+
+STEPS = [{"weight": 5}, {"pause": {"durationSeconds": 90}}, {"pause": {}}]
+FOLLOWING = {
+    "a weight": ({"step": 0}, "then pause of at most 90 s"),
+    "a timed pause": (
+        {"step": 1},
+        "then pause until promote, at 10:01:30 UTC, in 49 s at the latest",
+    ),
+    "a held pause": ({"step": 1, "held": "AnalysisInconclusive"}, "then pause until promote"),
+    "an endless pause": ({"step": 2}, "then promotion, after promote"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), FOLLOWING.values(), ids=FOLLOWING.keys())
+def test_the_next_step_is_told(changes: dict[str, object], said: str) -> None:
+    resource = parse(a_resource(steps=STEPS, canary=canary(**changes)))
+    assert f"          {said}" in screen.details(resource, NOW)

@@ -49,7 +49,7 @@ def annotations(api: FakeApi) -> dict[str, str]:
 def test_status_prints_the_screen(api: FakeApi, run: Any, capsys: Any) -> None:
     api.put(a_resource())
     assert run("status", "chat") == 0
-    assert f"stable  3         {STABLE}  4/4" in capsys.readouterr().out
+    assert f"stable  3 ({STABLE})  100 %  4/4 ready" in capsys.readouterr().out
     assert api.patches == []
 
 

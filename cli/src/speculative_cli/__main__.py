@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from . import requests, screen
+from . import requests
 from .arguments import parse_command_line
-from .errors import CliError, TimedOut, Unreachable
+from .errors import CliError, TimedOut
 from .resource import Resource, parse
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LINT_ERRORS = 6
 """Exit code."""
 _PLAIN = {"abort": requests.abort, "pause": requests.pause, "resume": requests.resume}
 LOOK_EVERY_SECONDS = 1.0
-"""Time between two looks of --watch and --wait."""
+"""Time between two looks of --wait."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,14 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, cluster: "Cluster") -> int:
-    from . import commands
+    from . import commands, watching
 
     def read() -> Resource:
         return parse(cluster.read(arguments.name))
 
     match arguments.verb:
         case "status":
-            return _status(read, watch=arguments.watch, output=arguments.output)
+            wanted = watching.Wanted(
+                output=arguments.output, watch=arguments.watch, every_pod=arguments.all_pods
+            )
+            watching.status(read, cluster, wanted)
         case "list":
             everywhere = arguments.all_namespaces
             commands.show_all(cluster, everywhere=everywhere, output=arguments.output)
@@ -132,38 +135,6 @@ def _lint(arguments: argparse.Namespace) -> int:
             print(found.line())
         print(f"{report.checked} checked, {report.errors} errors", file=sys.stderr)
     return LINT_ERRORS if report.errors else 0
-
-
-def _status(read: Callable[[], Resource], *, watch: bool, output: str) -> int:
-    shown = ""
-    rewrite = watch and output == "text" and sys.stdout.isatty()
-    while True:
-        now = datetime.now(UTC)
-        try:
-            resource = read()
-        except Unreachable as error:
-            if not watch or not shown:
-                raise
-            print(f"error: {error}; trying again", file=sys.stderr)
-        else:
-            # On a terminal ages move on; elsewhere one block for each change.
-            mark = str(resource.raw_status) + str(resource.generation)
-            if rewrite or mark != shown:
-                _print(resource, now, output=output, watch=watch, rewrite=rewrite)
-            shown = mark
-        if not watch:
-            return 0
-        time.sleep(LOOK_EVERY_SECONDS)
-
-
-def _print(resource: Resource, now: datetime, *, output: str, watch: bool, rewrite: bool) -> None:
-    if output == "json":
-        found = screen.document(resource, now)
-        print(json.dumps(found, indent=None if watch else 2), flush=True)
-        return
-    head = "\x1b[H\x1b[2J" if rewrite else ""
-    foot = "" if rewrite or not watch else f"\n--- {now.strftime('%H:%M:%S')} UTC"
-    print(head + screen.text(resource, now) + foot, flush=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,10 @@ def _place() -> argparse.ArgumentParser:
 def _looking(verbs: Any, place: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
     status = verbs.add_parser("status", parents=[common], help="the state on one screen")
     status.add_argument("-w", "--watch", action="store_true", help="go on until interrupted")
-    status.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    status.add_argument(
+        "--all-pods", action="store_true", help="show and ask every pod, not the first few"
+    )
+    status.add_argument("-o", "--output", choices=["text", "json", "yaml"], default="text")
     every = verbs.add_parser("list", parents=[place], help="all resources, one line each")
     every.add_argument("-A", "--all-namespaces", action="store_true")
     every.add_argument("-o", "--output", choices=["text", "json"], default="text")

@@ -13,7 +13,7 @@ import urllib3
 from kubernetes import client
 from kubernetes import config as untyped_config
 
-from speculative_api.labels import GROUP, KIND, NAME, PLURAL, VERSION
+from speculative_api.labels import GROUP, KIND, NAME, PLURAL, VERSION, WORKER_PORT
 
 from .errors import CliError, NotFound, Unreachable
 
@@ -94,6 +94,34 @@ class Cluster:
         items: list[dict[str, Any]] = self._api_client.sanitize_for_serialization(found)["items"]
         return items[0] if items else {"metadata": {}}
 
+    def pods(self, name: str) -> list[dict[str, Any]]:
+        """The raw pods of a resource, possibly some seconds old. Raises as `read`."""
+        # Parsed here and not by the client, which takes milliseconds for each pod.
+        answer = self._call(
+            self._core.list_namespaced_pod,
+            namespace=self.namespace,
+            label_selector=f"{NAME}={name}",
+            resource_version="0",
+            _preload_content=False,
+        )
+        try:
+            items: list[dict[str, Any]] = json.loads(answer.data)["items"] or []
+        except (ValueError, KeyError, TypeError) as error:
+            raise CliError(f"the API server's list of pods can't be read: {error}") from error
+        return items
+
+    def digest(self, pod: str) -> str:
+        """What a worker says of itself, through the API server. Raises as `read`."""
+        answer = self._call(
+            self._core.connect_get_namespaced_pod_proxy_with_path,
+            namespace=self.namespace,
+            name=f"{pod}:{WORKER_PORT}",
+            path="digest",
+            _preload_content=False,
+        )
+        text: str = answer.data.decode(errors="replace")
+        return text
+
     def annotate(self, name: str, *, annotation: str, value: str | None) -> dict[str, Any]:
         """Sets or removes one annotation and nothing else; returns the object. Raises as `read`."""
         return self.patch(name, {"metadata": {"annotations": {annotation: value}}})
@@ -113,20 +141,23 @@ class Cluster:
 
     def _call(self, method: Any, **arguments: Any) -> Any:
         name = arguments.get("name", "")
+        ours = arguments.get("plural") == PLURAL
         try:
             return method(**arguments, _request_timeout=(CONNECT_SECONDS, READ_SECONDS))
         except client.ApiException as error:
-            raise self._explain(error, name) from error
+            raise self._explain(error, name, ours=ours) from error
         except urllib3.exceptions.HTTPError as error:
             host = self._api_client.configuration.host
             raise Unreachable(f"no answer from the API server at {host}: {error}") from error
 
-    def _explain(self, error: Any, name: str) -> CliError:
+    def _explain(self, error: Any, name: str, *, ours: bool) -> CliError:
         try:
             answer = json.loads(error.body or "")
         except ValueError:
             answer = {}
         said = answer.get("message") or error.reason or "no reason given"
+        if error.status == 404 and not ours:
+            return NotFound(f"not found (404): {said}")
         if error.status == 404:
             if name and answer.get("details", {}).get("name") == name:
                 return NotFound(f"{KIND} {name} not found in namespace {self.namespace}")

@@ -1,11 +1,11 @@
 """One resource on one screen: what an SRE asks first, in this order. Pure.
 
-`text` for people, `document` for programs; `now` is an input. Weights are
+`details` and `overview` for people, `document` for programs; `now` is an input. Weights are
 percent, acceptance length is tokens per decoding step.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from speculative_api.conditions import ConditionType, Reason
@@ -39,7 +39,10 @@ def age(since: str, now: datetime) -> str:
         seconds = int((now - datetime.fromisoformat(since)).total_seconds())
     except (ValueError, TypeError):
         return since
-    seconds = max(seconds, 0)
+    return _span(max(seconds, 0))
+
+
+def _span(seconds: int) -> str:
     if seconds < 120:
         return f"{seconds} s"
     if seconds < 7200:
@@ -49,17 +52,10 @@ def age(since: str, now: datetime) -> str:
     return f"{seconds // 86_400} d {seconds % 86_400 // 3600} h"
 
 
-def text(resource: Resource, now: datetime) -> str:
-    """The screen, without a line break at its end."""
-    status = resource.status
-    lines = [f"{resource.namespace}/{resource.name}  method {resource.method}"]
-    lines[0] += "" if _is_current(resource) else "  (the newest spec was not looked at yet)"
-    if status.message:
-        lines.append(status.message)
-    lines += ["", *_revisions(resource)]
-    details = [*_rollout(resource, now), *_past(resource, now), *_conditions(resource, now)]
-    details += _labelled("next", next_actions(resource))
-    return "\n".join([*lines, "", *details]).rstrip()
+def details(resource: Resource, now: datetime) -> list[str]:
+    """What is going on, what was decided, what is not good, and what one can do."""
+    found = [*_rollout(resource, now), *_past(resource, now), *_conditions(resource, now)]
+    return found + _labelled("next", next_actions(resource))
 
 
 def document(resource: Resource, now: datetime) -> dict[str, Any]:
@@ -69,7 +65,7 @@ def document(resource: Resource, now: datetime) -> dict[str, Any]:
         "namespace": resource.namespace,
         "name": resource.name,
         "generation": resource.generation,
-        "current": _is_current(resource),
+        "current": is_current(resource),
         "at": now.isoformat(timespec="seconds"),
         "status": resource.raw_status,
         "step": None if canary is None else canary.step + 1,
@@ -155,50 +151,9 @@ def _waits_for_person(step: RolloutStep | None) -> bool:
     return step is not None and step.pause is not None and step.pause.duration_seconds is None
 
 
-def _is_current(resource: Resource) -> bool:
+def is_current(resource: Resource) -> bool:
+    """Whether the operator has looked at the newest spec."""
     return resource.status.observed_generation >= resource.generation
-
-
-def _revisions(resource: Resource) -> list[str]:
-    status = resource.status
-    rows: list[tuple[str, ...]] = [("", "REVISION", "HASH", "READY", "WEIGHT", "TOKENS/STEP")]
-    taken = status.guard.weight if status.guard else status.canary.weight if status.canary else 0
-    if status.stable is not None:
-        stable = status.stable
-        rows.append(
-            (
-                "stable",
-                str(stable.revision),
-                stable.hash,
-                f"{stable.ready_replicas}/{stable.replicas}",
-                f"{100 - taken} %",
-                stable.acceptance_length or "-",
-            )
-        )
-    if status.canary is not None:
-        rows.append(_canary_row(status.canary))
-    if status.guard is not None:
-        guard = status.guard
-        rows.append(
-            ("guard", str(guard.revision), guard.hash, "-", f"{guard.weight} %", "-"),
-        )
-    rows += [("retiring", "-", leaving.hash, "-", "0 %", "-") for leaving in status.retiring]
-    if len(rows) == 1:
-        return ["no revision yet"]
-    return table(rows)
-
-
-def _canary_row(canary: CanaryStatus) -> tuple[str, ...]:
-    seen = canary.observed_weight
-    weight = f"{canary.weight} %" + ("" if seen == canary.weight else f" (gateways: {seen} %)")
-    return (
-        "canary",
-        str(canary.revision),
-        canary.hash,
-        f"{canary.ready_replicas}/{canary.replicas}",
-        weight,
-        canary.acceptance_length or "-",
-    )
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
@@ -222,11 +177,40 @@ def _step_words(step: RolloutStep) -> str:
     return f"pause of at most {step.pause.duration_seconds} s"
 
 
+def _following(resource: Resource, canary: CanaryStatus, now: datetime) -> list[str]:
+    """What comes after the present step, and when at the latest, as far as time decides."""
+    after = canary.step + 1
+    steps = resource.steps
+    if resource.step is None:
+        return []
+    then = f"then {_step_words(steps[after])}" if after < len(steps) else "then promotion"
+    pause = resource.step.pause
+    if pause is None or canary.held is not None or _is_paused(resource):
+        return [then]
+    if pause.duration_seconds is None:
+        return [f"{then}, after promote"]
+    until = later(canary.step_started_at, pause.duration_seconds, now)
+    return [f"{then}, {until} at the latest"]
+
+
+def later(since: str, seconds: int, now: datetime) -> str:
+    """`at 10:01:30 UTC, in 49 s`: a moment so long after another one."""
+    try:
+        at = datetime.fromisoformat(since).astimezone(UTC) + timedelta(seconds=seconds)
+        left = int((at - now).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return f"{seconds} s after {since}"
+    day = "" if at.date() == now.astimezone(UTC).date() else f"{at:%Y-%m-%d} "
+    moment = f"at {day}{at:%H:%M:%S} UTC"
+    return f"{moment}, in {_span(left)}" if left > 0 else f"{moment}, which is over"
+
+
 def _guard_words(guard: GuardStatus, limit: int, now: datetime) -> str:
     if guard.returning_since is not None:
         return f"{guard.hash} takes over again, {age(guard.returning_since, now)} so far"
     then = f"nothing of {guard.hash} is kept" if guard.keep == "None" else f"then {guard.hash} goes"
-    return f"{age(guard.started_at, now)} of {limit} s, {then}"
+    until = later(guard.started_at, limit, now)
+    return f"{age(guard.started_at, now)} of {limit} s, {then}, {until}"
 
 
 def _rollout(resource: Resource, now: datetime) -> list[str]:
@@ -242,6 +226,7 @@ def _rollout(resource: Resource, now: datetime) -> list[str]:
         where = position(resource, canary.step)
         step = f": {_step_words(resource.step)}" if resource.step is not None else ""
         words = [f"{where}{step}, {age(canary.step_started_at, now)} so far"]
+        words += _following(resource, canary, now)
         if canary.held is not None:
             words.append(f"waits for a person: {canary.held}")
         lines += _labelled("rollout", words)
