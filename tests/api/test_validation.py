@@ -103,6 +103,31 @@ BAD = {
         ),
         ("spec.speculation.extra.nonsense", "not a key of engine"),
     ),
+    "in place with a whole old revision": (
+        a_manifest(replicas=2, rollout={"capacity": "InPlace"}),
+        ("spec.rollout.guard.keep", "set guard.keep to One or None"),
+    ),
+    "in place with one replica": (
+        a_manifest(rollout={"capacity": "InPlace", "guard": {"keep": "One"}}),
+        ("spec.rollout.capacity", "set rollout.allowDowntime, more replicas, or capacity Surge"),
+    ),
+    "in place and dynamic": (
+        a_manifest(
+            replicas=2,
+            rollout={"capacity": "InPlace", "guard": {"keep": "None"}, "dynamicStable": True},
+        ),
+        ("spec.rollout.dynamicStable", "gives up its pods anyway"),
+    ),
+    "downtime without in place": (
+        a_manifest(rollout={"allowDowntime": True}),
+        ("spec.rollout.allowDowntime", "with capacity Surge there is no downtime"),
+    ),
+    "dynamic without a gateway": (
+        a_manifest(
+            rollout={"dynamicStable": True, "steps": [{"pause": {}}]}, gateway={"mode": "None"}
+        ),
+        ("spec.rollout.capacity", "they need gateway.mode Envoy"),
+    ),
     "other version": (
         a_manifest() | {"apiVersion": "speculative.dev/v1"},
         ("apiVersion", "must be speculative.dev/v1alpha1"),

@@ -52,6 +52,10 @@ class World:
     route: Route | None = None
     used: tuple[tuple[str, int], ...] = ()
     """What the gateway uses: hash and weight."""
+    used_sequence: int = -1
+    """Sequence of the route that it uses."""
+    deaf: bool = False
+    """The gateway answers and does not follow."""
     events: list[Event] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -83,7 +87,7 @@ class World:
             state=GatewayState(
                 envoy_started_at=0,
                 sampled_at=0,
-                sequence=self.route.sequence if self.route else -1,
+                sequence=self.used_sequence,
                 ready=True,
                 clusters=clusters,
             ),
@@ -134,6 +138,13 @@ class World:
             if scale.hash not in self.records:
                 number = len(self.records) + 1
                 self.records[scale.hash] = RevisionRecord(scale.hash, number, {}, {})
+        self._kubernetes(decision)
+        self._follow(decision)
+        self.now += timedelta(seconds=seconds)
+        return decision
+
+    def _kubernetes(self, decision: Decision) -> None:
+        for scale in decision.scales:
             readiness = self.pods.setdefault(scale.hash, [])
             del readiness[scale.replicas :]
             for index in range(len(readiness)):
@@ -142,9 +153,6 @@ class World:
         kept = {scale.hash for scale in decision.scales}
         for gone in set(self.pods) - kept:
             del self.pods[gone]
-        self._follow(decision)
-        self.now += timedelta(seconds=seconds)
-        return decision
 
     def _follow(self, decision: Decision) -> None:
         if not self.spec.gateway.mode.splits:
@@ -153,7 +161,8 @@ class World:
         if not self.spec.gateway.mode.reads_back:
             self.used = tuple((share.hash, share.weight) for share in decision.shares)
             return
-        if self.route is not None:
+        if self.route is not None and not self.deaf:
+            self.used_sequence = self.route.sequence
             self.used = tuple((b.hash, b.weight) for b in self.route.backends)
         if not decision.shares:
             return

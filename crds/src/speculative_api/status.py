@@ -59,6 +59,11 @@ class CanaryStatus(Model):
     weight_observed_at: str | None = Field(
         default=None, description="When every gateway used the decided weight (RFC 3339)."
     )
+    settled_weight: int = Field(
+        default=0,
+        description="Percent that every gateway was last seen to use: with dynamicStable, stable "
+        "has pods for the rest.",
+    )
     replicas: int = Field(default=0, description="Pods asked for.")
     ready_replicas: int = Field(default=0, description="Pods ready.")
     acceptance_length: str | None = Field(
@@ -103,6 +108,10 @@ class RetiringStatus(Model):
 
     hash: str = Field(max_length=10, description="Hash of the revision.")
     since: str = Field(description="When its removal was decided (RFC 3339).")
+    weight: int = Field(
+        default=0,
+        description="Percent that it keeps at most until stable has the pods that it gave up.",
+    )
     route_removed_at: str | None = Field(
         default=None, description="When it was taken out of the route (RFC 3339)."
     )

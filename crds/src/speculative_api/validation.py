@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from speculative_api import engine_arguments, labels
+from speculative_api import engine_arguments, labels, rollout_rules
 from speculative_api.cel import Unsupported, holds
 from speculative_api.schema import Schema, custom_resource_definition
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
@@ -57,6 +57,7 @@ def problems(manifest: Mapping[str, Any]) -> list[Problem]:
     document = with_defaults(ROOT, {"metadata": {}, **manifest, "spec": spec})
     found += _broken_rules(ROOT, document, "")
     found += [_about(text, "error") for text in engine_arguments.findings(parsed)]
+    found += [_about(text, "error") for text in rollout_rules.findings(parsed)]
     return found + [_about(text, "warning") for text in engine_arguments.warnings(parsed)]
 
 

@@ -17,6 +17,7 @@ from speculative_api.conditions import WorkerReason
 from speculative_api.engine_arguments import findings as engine_findings
 from speculative_api.engine_arguments import warnings as engine_warnings
 from speculative_api.gateway import ROUTE_KEY, Route
+from speculative_api.rollout_rules import findings as rollout_findings
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_api.worker import Termination
 from speculative_operator.cluster.http_routes import http_route_of
@@ -82,7 +83,11 @@ def gather(
     status = healed(status_of(parent), now)
     records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
     revisions = {record.hash: record for record in records}
-    found = (*checks.findings(spec, name=name, settings=settings), *engine_findings(spec))
+    found = (
+        *checks.findings(spec, name=name, settings=settings),
+        *engine_findings(spec),
+        *rollout_findings(spec),
+    )
     return Snapshot(
         now=now,
         namespace=namespace,

@@ -38,6 +38,7 @@ from speculative_api.v1alpha1.gateway import RateLimit as RateLimit
 from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache
 from speculative_api.v1alpha1.pod import Pod as Pod
+from speculative_api.v1alpha1.rollout import Capacity as Capacity
 from speculative_api.v1alpha1.rollout import Guard as Guard
 from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep
 from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusivePolicy

@@ -78,8 +78,35 @@ class InconclusivePolicy(StrEnum):
     ADVANCE = "Advance"
 
 
+class Capacity(StrEnum):
+    """Where the pods of a canary come from."""
+
+    SURGE = "Surge"
+    IN_PLACE = "InPlace"
+
+
 class Rollout(Model):
     """How a new revision is tried."""
+
+    model_config = configuration(
+        rule(
+            "self.capacity == 'Surge' || !self.dynamicStable",
+            "with capacity InPlace stable gives up its pods anyway: leave dynamicStable out",
+            ".dynamicStable",
+        ),
+        rule(
+            "self.capacity == 'InPlace' || !self.allowDowntime",
+            "with capacity Surge there is no downtime: leave allowDowntime out",
+            ".allowDowntime",
+        ),
+        rule(
+            "self.capacity == 'Surge' || (has(self.guard) && "
+            "(self.guard.keep != 'Full' || self.guard.durationSeconds == 0))",
+            "with capacity InPlace there is no room for a whole old revision: set guard.keep to "
+            "One or None",
+            ".guard.keep",
+        ),
+    )
 
     steps: list[RolloutStep] = Field(
         default_factory=list,
@@ -109,6 +136,26 @@ class Rollout(Model):
         description="After so many revisions failed within an hour, further ones are parked: they "
         "are tried once the hour has passed, or after `kubectl speculative retry` of a failed one. "
         "What a person aborts does not count. 0, the default, parks nothing.",
+    )
+    capacity: Capacity = Field(
+        default=Capacity.SURGE,
+        description="Where the canary's pods come from. Surge: on top of stable's, so many as its "
+        "weight needs, rounded up. InPlace: out of stable's, so many as its weight allows, rounded "
+        "down, but one at least; one pod at a time is drained and replaced, the canary's share is "
+        "at most its part of the pods, and it goes back the same way. For clusters without a "
+        "spare GPU; meanwhile one pod is missing. Default Surge.",
+    )
+    dynamic_stable: bool = Field(
+        default=False,
+        description="Surge only: stable gives up the pods that its share no longer needs, once "
+        "every gateway was seen to send the rest to the canary. They are back before it gets the "
+        "traffic back: an aborted canary keeps a share until then. Default false.",
+    )
+    allow_downtime: bool = Field(
+        default=False,
+        description="InPlace only: replace the only pod of a deployment with one replica, with "
+        "nobody serving until the new one is ready. Without it such a change is refused. Default "
+        "false.",
     )
     revision_history_limit: int = Field(
         default=10,

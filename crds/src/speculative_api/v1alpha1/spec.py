@@ -4,13 +4,16 @@ from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.engine import Engine
-from speculative_api.v1alpha1.gateway import Gateway, Lanes
+from speculative_api.v1alpha1.gateway import Gateway, GatewayMode, Lanes
 from speculative_api.v1alpha1.pod import ModelCache, Pod
 from speculative_api.v1alpha1.rollout import Rollout
 from speculative_api.v1alpha1.speculation import Speculation
 from speculative_api.v1alpha1.target import Target
 
 _IS_OURS = "!has(self.gateway) || self.gateway.mode != 'GatewayAPI'"
+_READS_BACK = (
+    f"!has(self.gateway) || self.gateway.mode in {[m.value for m in GatewayMode if m.reads_back]}"
+)
 _HAS_GATEWAY = "!has(self.gateway) || self.gateway.mode != 'None'"
 
 
@@ -29,6 +32,13 @@ class SpeculativeDeploymentSpec(Model):
             "self.rollout.guard.holdbackWeight == 5",
             "without a gateway the old revision can't keep a share: leave holdbackWeight out",
             ".rollout.guard.holdbackWeight",
+        ),
+        rule(
+            f"{_READS_BACK} || !has(self.rollout) || "
+            "(self.rollout.capacity == 'Surge' && !self.rollout.dynamicStable)",
+            "capacity InPlace and dynamicStable take pods away from traffic that was seen to have "
+            "moved: they need gateway.mode Envoy",
+            ".rollout.capacity",
         ),
         rule(
             f"{_HAS_GATEWAY} || !has(self.lanes) || !has(self.lanes.native) || "

@@ -9,10 +9,10 @@ from speculative_api.v1alpha1 import (
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.asking import asked_for, present
 from speculative_operator.rollout.cap import parked
+from speculative_operator.rollout.capacity import canary_goal
 from speculative_operator.rollout.restarting import is_restarting
 from speculative_operator.rollout.returning import new_guard
 from speculative_operator.rollout.steps import (
-    canary_replicas,
     is_finishing,
     steps_hash,
     steps_of,
@@ -150,7 +150,7 @@ def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | 
     canary, old = status.canary, status.stable
     if canary is None or old is None or not is_finishing(snapshot.spec.rollout, canary.step):
         return None
-    if snapshot.ready_pods(canary.hash) < canary_replicas(snapshot):
+    if snapshot.ready_pods(canary.hash) < canary_goal(snapshot):
         return None
     now = stamp(snapshot.now)
     stable = StableStatus(revision=canary.revision, hash=canary.hash, available_at=now)

@@ -58,6 +58,20 @@ def highest_weight(snapshot: Snapshot, revision: str) -> int:
     return max((weight for weight in weights if weight is not None), default=0)
 
 
+def lowest_weight(snapshot: Snapshot, revision: str, *, unknown: int) -> int:
+    """The lowest percent that any gateway gives a revision; `unknown` where nobody says.
+
+    A gateway that never had a route sends nothing to anybody.
+    """
+    found = []
+    for gateway in _counting(snapshot):
+        weight = weight_at(gateway, revision)
+        if gateway.state is not None and gateway.state.sequence < 0 and not gateway.ready:
+            continue
+        found.append(unknown if weight is None else weight)
+    return min(found, default=unknown)
+
+
 def _uses_newest(snapshot: Snapshot, gateway: GatewayPod) -> bool:
     """Whether its answer is about the newest route: an older one says nothing about what comes."""
     newest = snapshot.route.sequence if snapshot.route is not None else -1

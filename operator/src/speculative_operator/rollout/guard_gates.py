@@ -7,7 +7,7 @@ from speculative_api.v1alpha1 import StableStatus
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.canary_gates import RESTARTS_LIMIT
 from speculative_operator.rollout.pausing import is_paused
-from speculative_operator.rollout.returning import is_kept, is_returning
+from speculative_operator.rollout.returning import is_kept, is_returning, pods_to_take_over
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import (
     Transition,
@@ -66,7 +66,8 @@ def _returned(snapshot: Snapshot, *, reason: str, message: str, failed: bool) ->
         if failed
         else snapshot.status.failed_revisions
     )
-    if guard.keep == "Full" or snapshot.ready_pods(guard.hash) >= max(1, snapshot.spec.replicas):
+    kept_whole = guard.keep == "Full" and not snapshot.spec.rollout.dynamic_stable
+    if kept_whole or snapshot.ready_pods(guard.hash) >= max(1, pods_to_take_over(snapshot)):
         changes: dict[str, Any] = {
             "stable": StableStatus(revision=guard.revision, hash=guard.hash, available_at=now),
             "guard": None,

@@ -6,6 +6,7 @@ from speculative_api.conditions import Reason
 from speculative_api.labels import RETRY
 from speculative_api.v1alpha1 import RetiringStatus, StableStatus
 from speculative_operator.decision import Assessment, Event
+from speculative_operator.rollout.capacity import gives_up_capacity
 from speculative_operator.rollout.times import stamp
 from speculative_operator.rollout.transition import (
     Transition,
@@ -66,8 +67,13 @@ def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
     )
     routed = [backend.hash for backend in snapshot.route.backends] if snapshot.route else []
     running = [v.hash for v in snapshot.deployments.values() if v.track in _SERVING_TRACKS]
+    # What stable gave up pods for goes on serving until it has them again.
+    has = {b.hash: b.weight for b in snapshot.route.backends} if snapshot.route else {}
+    gave_up = gives_up_capacity(snapshot)
     leaving = [
-        RetiringStatus(hash=other, since=stamp(snapshot.now))
+        RetiringStatus(
+            hash=other, since=stamp(snapshot.now), weight=has.get(other, 0) if gave_up else 0
+        )
         for other in dict.fromkeys([*routed, *running])
         if other != revision
     ]

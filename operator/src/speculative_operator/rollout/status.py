@@ -16,12 +16,14 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment
 from speculative_operator.rollout.cap import parked
+from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.foreign import lacking, reachability
 from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.leaving import leaving_weight, stable_pods
 from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
-from speculative_operator.rollout.steps import canary_replicas, step_at, steps_of
+from speculative_operator.rollout.steps import step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
 from speculative_operator.rollout.trial import trial_of
@@ -40,7 +42,7 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
     if stable is not None:
         stable = stable.model_copy(
             update={
-                "replicas": snapshot.spec.replicas,
+                "replicas": stable_pods(snapshot),
                 "ready_replicas": snapshot.ready_pods(stable.hash),
                 "acceptance_length": acceptance_length(snapshot.pods_of(stable.hash)),
             }
@@ -48,7 +50,7 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
     if canary is not None:
         canary = canary.model_copy(
             update={
-                "replicas": canary_replicas(snapshot),
+                "replicas": canary_pods(snapshot),
                 "ready_replicas": snapshot.ready_pods(canary.hash),
                 "acceptance_length": acceptance_length(snapshot.pods_of(canary.hash)),
                 "observed_weight": highest_weight(snapshot, canary.hash),
@@ -152,7 +154,7 @@ def _available(snapshot: Snapshot) -> Found:
     if failed is not None and stable.available_at is None:
         message = f"{failed.reason}: {failed.message}"
         return kind, "False", Reason.FIRST_REVISION_FAILED, message
-    ready, asked = snapshot.ready_pods(stable.hash), snapshot.spec.replicas
+    ready, asked = snapshot.ready_pods(stable.hash), stable_pods(snapshot)
     message = f"{ready} of {asked} pods of the stable revision {stable.hash} are ready."
     if ready < asked:
         message = f"{message} {snapshot.waiting_reason(stable.hash)}".rstrip()
@@ -176,11 +178,17 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
             return kind, "False", Reason.FIRST_REVISION_FAILED, f"{failed.reason}: {failed.message}"
         message = (
             f"{failed.reason}: {failed.message} Not tried again until `kubectl speculative retry`."
+            f"{_keeps(snapshot)}"
         )
         return kind, "False", Reason.ROLLED_BACK, message
     if status.retiring:
         names = ", ".join(entry.hash for entry in status.retiring)
-        return kind, "True", Reason.REMOVING_REVISION, f"Taking {names} out of the gateways."
+        return (
+            kind,
+            "True",
+            Reason.REMOVING_REVISION,
+            f"Taking {names} out of the gateways.{_keeps(snapshot)}",
+        )
     waits = parked(snapshot)
     if waits is not None and stable.available_at is not None:
         message = (
@@ -235,6 +243,14 @@ def _restart(snapshot: Snapshot, restart: RestartStatus) -> tuple[State, Reason,
     return "True", Reason.RESTARTING, message.rstrip()
 
 
+def _keeps(snapshot: Snapshot) -> str:
+    """What stable cannot carry yet, having given up pods."""
+    for entry in snapshot.status.retiring:
+        if entry.route_removed_at is None and (weight := leaving_weight(snapshot, entry)):
+            return f" {entry.hash} keeps {weight} percent until stable has its pods again."
+    return ""
+
+
 def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
     canary = snapshot.status.canary
     if canary is None:
@@ -243,7 +259,7 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
     rollout = snapshot.spec.rollout
     count = len(steps_of(rollout))
     if canary.step < 0:
-        ready, asked = snapshot.ready_pods(canary.hash), canary_replicas(snapshot)
+        ready, asked = snapshot.ready_pods(canary.hash), canary_goal(snapshot)
         why = snapshot.waiting_reason(canary.hash)
         message = f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
         if canary.held is not None:

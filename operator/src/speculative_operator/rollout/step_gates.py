@@ -9,9 +9,15 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment, Event, MetricVerdict
 from speculative_operator.rollout.asking import asked_for, present
+from speculative_operator.rollout.capacity import (
+    canary_goal,
+    canary_weight,
+    is_in_place,
+    planned_weight,
+    stable_beside_canary,
+)
 from speculative_operator.rollout.gateways import endpoints_seen, is_followed
 from speculative_operator.rollout.steps import (
-    canary_replicas,
     step_at,
     steps_hash,
     steps_of,
@@ -61,7 +67,7 @@ def canary_ready(snapshot: Snapshot, _: Assessment) -> Transition | None:
     canary = snapshot.status.canary
     if canary is None or canary.step >= 0:
         return None
-    needed = canary_replicas(snapshot)
+    needed = canary_goal(snapshot)
     if snapshot.ready_pods(canary.hash) < needed:
         return None
     reads_back = snapshot.spec.gateway.mode.reads_back
@@ -82,7 +88,9 @@ def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return enter(snapshot, canary, canary.step + 1, event)
     if canary.weight == step.weight:
         return _weight_seen(snapshot, canary)
-    if snapshot.ready_pods(canary.hash) < canary_replicas(snapshot):
+    if snapshot.ready_pods(canary.hash) < canary_goal(snapshot):
+        return None
+    if step.weight < canary.weight and not _stable_can_take(snapshot):
         return None
     update: dict[str, object] = {"weight": step.weight, "weight_observed_at": None}
     if not snapshot.spec.gateway.mode.reads_back:
@@ -93,13 +101,30 @@ def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
     return transition(snapshot, Event("CanaryWeight", message), canary=changed)
 
 
+def _stable_can_take(snapshot: Snapshot) -> bool:
+    """Whether stable has the pods back that it needs for a canary with less."""
+    stable = snapshot.status.stable
+    if stable is None or not snapshot.spec.rollout.dynamic_stable:
+        return True
+    return snapshot.ready_pods(stable.hash) >= stable_beside_canary(snapshot)
+
+
 def _weight_seen(snapshot: Snapshot, canary: CanaryStatus) -> Transition | None:
-    if not is_followed(snapshot, canary.hash, canary.weight, since=canary.step_started_at):
+    weight = canary_weight(snapshot)
+    if weight < planned_weight(snapshot):
         return None
-    seen = canary.model_copy(update={"weight_observed_at": stamp(snapshot.now)})
-    message = f"Every gateway gives {canary.hash} {canary.weight} percent."
+    if not is_followed(snapshot, canary.hash, weight, since=canary.step_started_at):
+        return None
+    if is_in_place(snapshot) and snapshot.ready_pods(canary.hash) < canary_goal(snapshot):
+        return None
+    seen = canary.model_copy(
+        update={"weight_observed_at": stamp(snapshot.now), "settled_weight": canary.weight}
+    )
+    message = f"Every gateway gives {canary.hash} {weight} percent."
     if not snapshot.spec.gateway.mode.reads_back:
-        message = f"The route has given {canary.hash} {canary.weight} percent for a while."
+        message = f"The route has given {canary.hash} {weight} percent for a while."
+    if weight < canary.weight:
+        message = f"{message[:-1]}: its part of the pods, {canary.weight} were asked for."
     return enter(snapshot, seen, canary.step + 1, Event("CanaryWeightObserved", message))
 
 

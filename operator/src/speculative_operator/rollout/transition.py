@@ -11,6 +11,7 @@ from speculative_api.v1alpha1 import (
     Verdict,
 )
 from speculative_operator.decision import Event
+from speculative_operator.rollout.capacity import canary_weight, gives_up_capacity
 from speculative_operator.rollout.times import stamp
 from speculative_operator.snapshot import Snapshot
 
@@ -46,10 +47,13 @@ def next_number(snapshot: Snapshot, revision: str) -> int:
     return max(known, default=0) + 1
 
 
-def retire(snapshot: Snapshot, revision: str) -> list[RetiringStatus]:
-    """The retiring list with one more revision, in the order of removal."""
+def retire(snapshot: Snapshot, revision: str, *, weight: int = 0) -> list[RetiringStatus]:
+    """The retiring list with one more revision, in the order of removal.
+
+    `weight` is what it keeps at most until stable has the pods that it gave up.
+    """
     kept = [entry for entry in snapshot.status.retiring if entry.hash != revision]
-    return [*kept, RetiringStatus(hash=revision, since=stamp(snapshot.now))]
+    return [*kept, RetiringStatus(hash=revision, since=stamp(snapshot.now), weight=weight)]
 
 
 def fail(snapshot: Snapshot, revision: str, *, reason: str, message: str) -> list[FailedRevision]:
@@ -91,6 +95,16 @@ def wanted(snapshot: Snapshot) -> str | None:
     return running.hash if running else None
 
 
+def _kept_share(snapshot: Snapshot, reason: str) -> int:
+    """Percent that a canary keeps until stable has its pods again.
+
+    One that answers nothing carries nothing: its share would be lost, and is better queued.
+    """
+    if reason == Reason.CANARY_UNHEALTHY or not gives_up_capacity(snapshot):
+        return 0
+    return canary_weight(snapshot)
+
+
 def canary_ends(
     snapshot: Snapshot, *, outcome: VerdictOutcome, reason: str, message: str, failed: bool
 ) -> Transition:
@@ -101,7 +115,7 @@ def canary_ends(
     text = f"Revision {canary.revision} ({canary.hash}): {message}"
     changes: dict[str, Any] = {
         "canary": None,
-        "retiring": retire(snapshot, canary.hash),
+        "retiring": retire(snapshot, canary.hash, weight=_kept_share(snapshot, reason)),
         "verdict": verdict(snapshot, canary.hash, outcome=outcome, reason=reason, message=text),
     }
     if failed:
