@@ -19,6 +19,8 @@ GATEWAY: dict[str, Any] = {
     "maxRequestBodyBytes": 4096,
     "overload": {"maxQueuedRequestsPerPod": 8},
     "revisionHeaders": False,
+    "allowedCidrs": ["10.0.0.0/8"],
+    "trustedProxyHops": 1,
 }
 """A value for every field that needs a gateway."""
 STEPS: dict[str, Any] = {"weight": 5}

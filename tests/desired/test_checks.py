@@ -30,6 +30,10 @@ def found(**changes: Any) -> tuple[str, ...]:
         ({"pod": {"resources": {"limits": 3}}}, ["resources.limits must map"]),
         ({"target": {"model": "file:///usr/lib"}}, ["file:///usr/lib", "hide"]),
         ({"target": {"model": "file:////"}}, ["hide"]),
+        (
+            {"gateway": {"allowedCidrs": ["10.0.0.0/8", "10.0.0.1/8"]}},
+            ["spec.gateway.allowedCidrs[1]", "10.0.0.1/8", "write an address range"],
+        ),
         ({"target": {"model": "pvc://claim/../x"}}, ["'..'"]),
         (
             {"pod": {"annotations": {f"a{i}": "x" * 4096 for i in range(70)}}},

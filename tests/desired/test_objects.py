@@ -180,3 +180,33 @@ def test_a_revision_above_the_limit_is_refused() -> None:
     record = RevisionRecord("0123456789", 1, {"target": "x" * MAX_REVISION_BYTES}, {})
     with pytest.raises(RevisionTooLarge, match="at most"):
         controller_revision(record, name="chat", metadata={})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "container", "variable"),
+    [
+        ({"trustedProxyHops": 2}, "envoy", {"name": "TRUSTED_PROXY_HOPS", "value": "2"}),
+        (
+            {
+                "auth": {"apiKeysSecret": "keys"},
+                "rateLimit": {"concurrentRequestsPerKey": 4},
+            },
+            "envoy",
+            {"name": "CONCURRENCY", "value": "1"},
+        ),
+    ],
+    ids=["hops", "one thread to count by"],
+)
+def test_what_the_listener_needs_is_in_the_pod_where_it_is_asked_for(
+    wanted: dict[str, object], container: str, variable: dict[str, str]
+) -> None:
+    def variables(**gateway: object) -> list[dict[str, object]]:
+        body = rendered(a_snapshot(a_spec(gateway=gateway)))["Deployment/chat-gateway"]
+        containers = body["spec"]["template"]["spec"]["containers"]
+        found: list[dict[str, object]] = next(c for c in containers if c["name"] == container)[
+            "env"
+        ]
+        return found
+
+    assert variable in variables(**wanted)
+    assert variable["name"] not in {each["name"] for each in variables()}

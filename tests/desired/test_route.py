@@ -184,3 +184,10 @@ def test_answers_say_where_they_come_from_unless_told_not_to() -> None:
     assert next_route(the_world(), decision).revision_headers
     hidden = the_world(gateway={"revisionHeaders": False})
     assert not next_route(hidden, decision).revision_headers
+
+
+def test_an_address_list_needs_an_agent_that_knows_it() -> None:
+    world = the_world(gateway={"allowedCidrs": ["10.0.0.0/8", "fd00::/8"]})
+    route = next_route(world, decided((STABLE.hash, 100)))
+    assert route.allowed_cidrs == ("10.0.0.0/8", "fd00::/8")
+    assert route.schema_version == 3

@@ -40,14 +40,20 @@ class Backend:
     kill: Callable[[], None] = lambda: None
     """Takes it away at once: no listener, every connection reset."""
     _released: asyncio.Event = field(default_factory=asyncio.Event)
+    _answering: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hold(self) -> None:
         """From now on streams stop after their first event."""
         self._released.clear()
 
+    def hold_headers(self) -> None:
+        """From now on requests wait for any answer at all."""
+        self._answering.clear()
+
     def release(self) -> None:
-        """Lets every held stream go on to its end."""
+        """Lets every held stream and request go on to its end."""
         self._released.set()
+        self._answering.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/chat/completions`, streamed if the body says so."""
@@ -55,6 +61,7 @@ class Backend:
         self.requests += 1
         self.headers_seen.append({k.lower(): v for k, v in request.headers.items()})
         self.lane_seen.append(request.headers.get("x-speculative-lane", ""))
+        await self._answering.wait()
         if self.reset_requests:
             _reset(request)
             raise ConnectionResetError
@@ -111,7 +118,10 @@ async def running(name: str) -> AsyncIterator[Backend]:
     application.router.add_post("/v1/chat/completions", backend.answer)
     application.router.add_route("*", "/v1/{path:.*}", backend.other)
     application.router.add_get("/readyz", backend.probe)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    # As an engine does: a client that leaves ends its generation.
+    runner = web.AppRunner(
+        application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -48,6 +48,9 @@ class Gateway:
     agent_port: int = field(default_factory=free_port)
     drain_seconds: int = 13
     """The whole grace; the supervisor leaves 10 seconds of it to Envoy."""
+    headers_seconds: float = 30
+    request_seconds: float = 300
+    trusted_proxy_hops: int = 0
     supervisor: asyncio.subprocess.Process | None = None
     agent: asyncio.subprocess.Process | None = None
     sequence: int = 0
@@ -93,6 +96,9 @@ class Gateway:
             "LISTEN_ADDRESS": "127.0.0.1",
             "POD_NAME": "gateway-0",
             "CONCURRENCY": "1",
+            "REQUEST_HEADERS_SECONDS": str(self.headers_seconds),
+            "REQUEST_SECONDS": str(self.request_seconds),
+            "TRUSTED_PROXY_HOPS": str(self.trusted_proxy_hops),
             "API_KEYS_DIRECTORY": str(self.folder / "keys"),
             "DRAIN_SECONDS": str(self.drain_seconds),
             "DRAIN_MINIMUM_SECONDS": "0",

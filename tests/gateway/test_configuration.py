@@ -89,8 +89,11 @@ ROUTES = {
         backends=(gateway.Backend(hash="a" * 10, service="chat-a", weight=100),),
         auth=gateway.Auth(api_keys_secret="chat-keys"),
         rate_limit=gateway.RateLimit(
-            requests_per_minute_per_key=600, tokens_per_minute_per_key=200_000
+            requests_per_minute_per_key=600,
+            tokens_per_minute_per_key=200_000,
+            concurrent_requests_per_key=8,
         ),
+        allowed_cidrs=("10.0.0.0/8",),
     ),
 }
 

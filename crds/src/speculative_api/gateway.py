@@ -94,6 +94,7 @@ class RateLimit(_Lenient):
 
     requests_per_minute_per_key: int | None = Field(default=None, ge=1)
     tokens_per_minute_per_key: int | None = Field(default=None, ge=1)
+    concurrent_requests_per_key: int | None = Field(default=None, ge=1)
 
 
 class Route(_Lenient):
@@ -103,8 +104,9 @@ class Route(_Lenient):
     (nothing is ready yet: 503). `native` is a lane of its own, outside the sum.
     """
 
-    schema_version: Literal[1, 2] = 1
-    """2 where `auth` is set: an agent that would ignore it must refuse the route instead."""
+    schema_version: Literal[1, 2, 3] = 1
+    """2 where `auth` is set, 3 with `allowed_cidrs`: an agent that would ignore what keeps people
+    out must refuse the route instead."""
     owner_uid: str
     sequence: Count
     """Rises with every change; an agent ignores a lower number of the same owner."""
@@ -127,6 +129,8 @@ class Route(_Lenient):
     """Longer bodies are answered 413; None: no limit."""
     drain_seconds: Count | None = None
     """How long a stopping gateway lets streams run; None (an older operator's): its environment."""
+    allowed_cidrs: tuple[str, ...] = ()
+    """Client address ranges that are let in; everybody when empty."""
     revision_headers: bool = True
     """Whether answers say which revision and lane they come from."""
 

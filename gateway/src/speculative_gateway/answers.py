@@ -7,6 +7,7 @@ from .logs import OVERFLOW
 NO_KEY = "Missing or unknown API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."
 TOO_MANY = "Too many requests with this API key: try again after the seconds in Retry-After."
 OVERLOADED = "As many requests as may wait are waiting: try again after the seconds in Retry-After."
+FORBIDDEN = "This address may not send requests here."
 UNAVAILABLE = "service_unavailable_error"
 RETRY_SECONDS = "5"
 
@@ -22,6 +23,7 @@ def own_answers() -> dict[str, Any]:
         _answer(_with(503, "unavailable"), _body(UNAVAILABLE), retry_after=RETRY_SECONDS),
         _answer(_with(401, "unauthorized"), unauthorized, www_authenticate="Bearer"),
         _answer(_with(429, "limited"), limited),
+        _answer(_with(403, "forbidden"), _body("invalid_request_error", "forbidden", FORBIDDEN)),
     ]
     return {"mappers": mappers, "body_format": _body("invalid_request_error")}
 

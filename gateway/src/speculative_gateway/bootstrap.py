@@ -18,6 +18,11 @@ from .settings import Settings
 from .usage import usage_filter
 
 LDS_FILE = "lds.json"
+NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
+"""The range of internal clients, whose x-envoy-* headers are commands. Left out or empty it holds
+private addresses and loopback: every pod of the cluster (measured, Envoy 1.40)."""
+MOST_CONNECTIONS = 20_000
+"""Further ones are closed at once: idle ones must not take the memory of those that work."""
 
 _TYPE = "type.googleapis.com/"
 _FILTERS = _TYPE + "envoy.extensions.filters.http."
@@ -35,6 +40,18 @@ def bootstrap(settings: Settings) -> dict[str, Any]:
         "dynamic_resources": {
             "lds_config": watched(xds / LDS_FILE),
             "cds_config": watched(xds / CDS_FILE),
+        },
+        "overload_manager": {
+            "resource_monitors": [
+                {
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": _TYPE + "envoy.extensions.resource_monitors."
+                        "downstream_connections.v3.DownstreamConnectionsConfig",
+                        "max_active_downstream_connections": MOST_CONNECTIONS,
+                    },
+                }
+            ]
         },
         "layered_runtime": {
             "layers": [
@@ -59,11 +76,22 @@ def listener(settings: Settings) -> dict[str, Any]:
         "stat_prefix": "gw",
         "rds": {"route_config_name": ROUTES, "config_source": watched(settings.xds / RDS_FILE)},
         "use_remote_address": True,
+        "xff_num_trusted_hops": settings.trusted_proxy_hops,
+        "internal_address_config": {"cidr_ranges": [NOBODY]},
         "normalize_path": True,
         "merge_slashes": True,
         "preserve_external_request_id": True,
         "always_set_request_id_in_response": True,
-        "request_headers_timeout": "30s",
+        # For clients that send slowly to hold a place; an answer may take as long as it takes.
+        "request_headers_timeout": f"{settings.headers_seconds:g}s",
+        "request_timeout": f"{settings.request_seconds:g}s",
+        "common_http_protocol_options": {"headers_with_underscores_action": "DROP_HEADER"},
+        "http2_protocol_options": {
+            "max_concurrent_streams": 1024,
+            # A client that reads slowly may hold so much of each of its answers.
+            "initial_stream_window_size": 65_536,
+            "initial_connection_window_size": 1_048_576,
+        },
         # Routes with backends set their own; this one is for the rest.
         "stream_idle_timeout": "300s",
         "early_header_mutation_extensions": [_no_forged_headers()],
@@ -72,7 +100,11 @@ def listener(settings: Settings) -> dict[str, Any]:
             usage_filter(),
             {
                 "name": "envoy.filters.http.router",
-                "typed_config": {"@type": _FILTERS + "router.v3.Router"},
+                "typed_config": {
+                    "@type": _FILTERS + "router.v3.Router",
+                    # Neither what a request asks of Envoy nor what Envoy knows of workers.
+                    "suppress_envoy_headers": True,
+                },
             },
         ],
         "local_reply_config": own_answers(),
@@ -103,9 +135,13 @@ def _address(address: str, port: int) -> dict[str, Any]:
 
 
 def _no_forged_headers() -> dict[str, Any]:
-    """Only we say who the client is and what a request costs."""
+    """Only we say who the client is and what a request costs, and nobody commands Envoy."""
     kind = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation"
-    mutations = [{"remove": header} for header in (labels.CLIENT_HEADER, COST_HEADER)]
+    ours = (labels.CLIENT_HEADER, COST_HEADER, labels.REVISION_HEADER)
+    mutations = [
+        *({"remove": header} for header in ours),
+        {"remove_on_match": {"key_matcher": {"prefix": "x-envoy-"}}},
+    ]
     return {
         "name": "envoy.http.early_header_mutation.header_mutation",
         "typed_config": {"@type": _TYPE + kind, "mutations": mutations},

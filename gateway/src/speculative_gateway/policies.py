@@ -4,13 +4,18 @@
 change reaches kept-alive connections too (measured, Envoy 1.40).
 """
 
+import ipaddress
+from collections.abc import Sequence
 from typing import Any
 
 from speculative_api import gateway, labels
 
+from .concurrency import CONCURRENCY, at_most, concurrency_filter
+from .errors import RouteRefused
 from .keys import Keys
 
 BODY_LIMIT = "envoy.filters.http.buffer"
+ADDRESSES = "envoy.filters.http.rbac"
 API_KEYS = "envoy.filters.http.api_key_auth"
 REQUEST_LIMIT = "envoy.filters.http.local_ratelimit"
 COST = "envoy.filters.http.lua"
@@ -31,6 +36,7 @@ _TYPE = "type.googleapis.com/"
 _AUTH = _TYPE + "envoy.extensions.filters.http.api_key_auth.v3."
 _LIMIT = _TYPE + "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 _LUA = _TYPE + "envoy.extensions.filters.http.lua.v3."
+_RBAC = _TYPE + "envoy.extensions.filters.http.rbac.v3."
 _BODY = _TYPE + "envoy.extensions.filters.http.buffer.v3."
 _OFF = {"@type": _TYPE + "envoy.config.route.v3.FilterConfig", "disabled": True}
 _COST_SCRIPT = f"""
@@ -64,12 +70,15 @@ end
 def filters() -> list[dict[str, Any]]:
     """The listener's filters before the router: without a word from the route, nobody gets in."""
     return [
+        # First: who may not come in need not be asked who they are.
+        {"name": ADDRESSES, "typed_config": {"@type": _RBAC + "RBAC"}},
         {
             "name": API_KEYS,
             "typed_config": {"@type": _AUTH + "ApiKeyAuth", **_sources()},
         },
         # Does nothing until the route says how much.
         {"name": REQUEST_LIMIT, "typed_config": {"@type": _LIMIT, "stat_prefix": "requests"}},
+        concurrency_filter(),
         {
             # Holds bodies, so after the key was seen. The filter that only counts knows no
             # settings of a route (measured).
@@ -87,6 +96,8 @@ def policies(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     found: dict[str, Any] = {"typed_per_filter_config": {API_KEYS: _OFF}}
     if route.auth is not None:
         found = _guarded(route, keys)
+    if route.allowed_cidrs:
+        found["typed_per_filter_config"][ADDRESSES] = _only_from(route.allowed_cidrs)
     most = route.max_request_body_bytes
     if most is not None:
         most = min(most, found.get("request_body_buffer_limit", most))
@@ -95,6 +106,30 @@ def policies(route: gateway.Route, keys: Keys) -> dict[str, Any]:
             "buffer": {"max_request_bytes": most},
         }
     return found
+
+
+def _only_from(cidrs: Sequence[str]) -> dict[str, Any]:
+    """Addresses as the listener sees them, past the proxies that it trusts.
+
+    Raises:
+        RouteRefused: one is not an address range.
+    """
+    principals = []
+    for cidr in cidrs:
+        try:
+            network = ipaddress.ip_network(cidr)
+        except ValueError as error:
+            raise RouteRefused(f"allowedCidrs: {error}") from None
+        address = {
+            "address_prefix": str(network.network_address),
+            "prefix_len": network.prefixlen,
+        }
+        principals.append({"remote_ip": address})
+    allowed = {"permissions": [{"any": True}], "principals": principals}
+    return {
+        "@type": _RBAC + "RBACPerRoute",
+        "rbac": {"rules": {"action": "ALLOW", "policies": {"allowed": allowed}}},
+    }
 
 
 def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
@@ -119,6 +154,8 @@ def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     if (requests := route.rate_limit.requests_per_minute_per_key) is not None:
         # When there is one request in the bucket again.
         configured[REQUEST_LIMIT] = _limit("requests", requests, clients, -(-60 // requests))
+    if (at_once := route.rate_limit.concurrent_requests_per_key) is not None:
+        configured[CONCURRENCY] = at_most(at_once)
     if (tokens := route.rate_limit.tokens_per_minute_per_key) is not None:
         configured[COST] = {
             "@type": _LUA + "LuaPerRoute",

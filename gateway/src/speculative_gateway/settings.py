@@ -36,6 +36,12 @@ class Settings:
     agent_port: int = labels.AGENT_PORT
     concurrency: int = 2
     """Envoy's worker threads."""
+    trusted_proxy_hops: int = 0
+    """Proxies in front that add the address they saw to x-forwarded-for."""
+    headers_seconds: float = 30
+    """A request's headers must have arrived by then."""
+    request_seconds: float = 300
+    """A whole request must have arrived by then, its body included; answers are not meant."""
     drain_seconds: int = 120
     """The pod's grace period. Envoy is told to stop 10 seconds before it ends, or as soon as the
     drain time of the route is over."""
@@ -79,6 +85,9 @@ class Settings:
             admin_port=int(number("ADMIN_PORT", default.admin_port)),
             agent_port=int(number("AGENT_PORT", default.agent_port)),
             concurrency=int(number("CONCURRENCY", default.concurrency)),
+            trusted_proxy_hops=int(number("TRUSTED_PROXY_HOPS", default.trusted_proxy_hops)),
+            headers_seconds=number("REQUEST_HEADERS_SECONDS", default.headers_seconds),
+            request_seconds=number("REQUEST_SECONDS", default.request_seconds),
             drain_seconds=int(number("DRAIN_SECONDS", default.drain_seconds)),
             drain_minimum_seconds=number("DRAIN_MINIMUM_SECONDS", default.drain_minimum_seconds),
         )

@@ -154,8 +154,10 @@ class RateLimit(Model):
 
     model_config = configuration(
         rule(
-            "has(self.requestsPerMinutePerKey) || has(self.tokensPerMinutePerKey)",
-            "rateLimit limits nothing: add requestsPerMinutePerKey or tokensPerMinutePerKey",
+            "has(self.requestsPerMinutePerKey) || has(self.tokensPerMinutePerKey) || "
+            "has(self.concurrentRequestsPerKey)",
+            "rateLimit limits nothing: add requestsPerMinutePerKey, tokensPerMinutePerKey or "
+            "concurrentRequestsPerKey",
         ),
     )
     requests_per_minute_per_key: int | None = Field(
@@ -174,6 +176,14 @@ class RateLimit(Model):
         "before generation, and not corrected afterwards: a quarter of the body's bytes, plus "
         "max_tokens (max_completion_tokens, max_output_tokens) times n, or 1024 where the request "
         "does not say. A request above one pod's part is never let in. Bodies up to 16 MiB.",
+    )
+    concurrent_requests_per_key: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Requests that each key may have in flight, divided like requests; beyond it "
+        "the answer is 429 with Retry-After. The gateway then runs with one Envoy thread, which "
+        "can count; setting or removing it replaces the gateway's pods.",
     )
 
 
@@ -242,10 +252,11 @@ class Gateway(Model):
         rule(
             "self.mode == 'Envoy' || (!has(self.auth) && !has(self.rateLimit) && "
             "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
-            "!has(self.overload) && self.revisionHeaders && self.replicas == 1)",
+            "!has(self.overload) && self.revisionHeaders && size(self.allowedCidrs) == 0 && "
+            "self.trustedProxyHops == 0 && self.replicas == 1)",
             "only the gateway of mode Envoy does this: leave out auth, rateLimit, overload, "
-            "sessionAffinityHeader, maxRequestBodyBytes, revisionHeaders and replicas, or use mode "
-            "Envoy",
+            "allowedCidrs, trustedProxyHops, sessionAffinityHeader, maxRequestBodyBytes, "
+            "revisionHeaders and replicas, or use mode Envoy",
             ".mode",
         ),
         rule(
@@ -312,6 +323,21 @@ class Gateway(Model):
     )
     rate_limit: RateLimit | None = Field(
         default=None, description="How much each API key may ask for; no limit when absent."
+    )
+    allowed_cidrs: list[Annotated[str, Field(max_length=64)]] = Field(
+        default_factory=list,
+        max_length=256,
+        description="Client address ranges that may send requests, for instance 10.0.0.0/8; others "
+        "get 403. Everybody when empty. The address is what the gateway sees, which behind a "
+        "Service may be a node's: see docs/gateway.md.",
+    )
+    trusted_proxy_hops: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="Proxies in front of the gateway that each add the address they saw to "
+        "x-forwarded-for: the client is taken to be that many from its end. Default 0: the header "
+        "is not believed. A change replaces the gateway's pods.",
     )
     overload: Overload | None = Field(
         default=None,

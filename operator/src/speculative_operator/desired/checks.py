@@ -4,6 +4,7 @@ Each finding names the field and the remedy; any finding makes Accepted=False.
 `gather` adds those about engine arguments, which know the engine's version.
 """
 
+import ipaddress
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def findings(spec: SpeculativeDeploymentSpec, *, name: str, settings: Settings) 
     Args:
         name: of the resource.
     """
-    found = (*_variables(spec), *_resources(spec), *_paths(spec))
+    found = (*_variables(spec), *_resources(spec), *_paths(spec), *_addresses(spec))
     return found or tuple(_size(spec, name, settings))
 
 
@@ -75,6 +76,17 @@ def _paths(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
             yield (
                 f"{model}: this folder would hide the image's own files; keep models under a "
                 f"folder such as /models (pvc:// claims appear under {CLAIMS_DIRECTORY})"
+            )
+
+
+def _addresses(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
+    for index, cidr in enumerate(spec.gateway.allowed_cidrs):
+        try:
+            ipaddress.ip_network(cidr)
+        except ValueError as error:
+            yield (
+                f"spec.gateway.allowedCidrs[{index}]: {error}: write an address range such as "
+                "10.0.0.0/8, with no bits set after its length"
             )
 
 

@@ -7,17 +7,15 @@ upgrade that leaves the image alone rolls no gateway, and neither does scaling.
 from typing import Any, Final
 
 from speculative_api import labels
-from speculative_api.v1alpha1 import Auth
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
+from speculative_operator.desired.gateway_pod import with_options
 from speculative_operator.desired.services import users_service
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 
 DIRECTORY: Final = "/run/gateway"
 """Memory volume that supervisor and agent share."""
-KEYS_DIRECTORY: Final = "/etc/gateway/keys"
-"""The Secret with the API keys; in the agent's container only."""
 USER: Final = 65532
 GRACE_SECONDS: Final = 7220
 """The longest `engine.drainSeconds`, 10 s in which Envoy itself ends, 10 s for traffic to follow.
@@ -100,8 +98,10 @@ def _deployment(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) 
             "selector": {"matchLabels": selector},
             "template": {
                 "metadata": {"labels": shared["labels"]},
-                "spec": _with_keys(
-                    _pod_spec(snapshot.name, settings, selector), snapshot.spec.gateway.auth
+                "spec": with_options(
+                    _pod_spec(snapshot.name, settings, selector),
+                    snapshot.spec.gateway,
+                    group=USER,
                 ),
             },
         },
@@ -145,29 +145,6 @@ def _pod_spec(name: str, settings: Settings, selector: dict[str, str]) -> dict[s
         ],
         "containers": [envoy, agent],
         "volumes": [{"name": "shared", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
-    }
-
-
-def _with_keys(pod_spec: dict[str, Any], auth: Auth | None) -> dict[str, Any]:
-    """The pod with the Secret mounted for its agent; a gateway without keys stays as it is.
-
-    The Secret is optional to Kubernetes: without it the agent runs, refuses
-    every request and says why, where a pod that can't start would say nothing.
-    """
-    if auth is None:
-        return pod_spec
-    agent = next(each for each in pod_spec["containers"] if each["name"] == "agent")
-    agent["env"] = [*agent["env"], {"name": "API_KEYS_DIRECTORY", "value": KEYS_DIRECTORY}]
-    agent["volumeMounts"] = [
-        *agent["volumeMounts"],
-        {"name": "keys", "mountPath": KEYS_DIRECTORY, "readOnly": True},
-    ]
-    # Readable by the group alone, which is the agent's.
-    secret = {"secretName": auth.api_keys_secret, "defaultMode": 0o440, "optional": True}
-    return {
-        **pod_spec,
-        "securityContext": {**pod_spec["securityContext"], "fsGroup": USER},
-        "volumes": [*pod_spec["volumes"], {"name": "keys", "secret": secret}],
     }
 
 

@@ -4,7 +4,7 @@ The sequence rises only when the content changes, so that a pass over an
 unchanged world writes nothing and an agent can refuse what is older.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from speculative_api import gateway as api
 from speculative_api import labels
@@ -28,7 +28,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
     timeouts = snapshot.spec.gateway.timeouts
     auth = snapshot.spec.gateway.auth
     wanted = api.Route(
-        schema_version=2 if auth else 1,
+        schema_version=_schema_version(snapshot.spec.gateway),
         owner_uid=snapshot.uid,
         sequence=0,
         model=_model_name(snapshot, decision),
@@ -47,6 +47,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         affinity=_affinity(snapshot, decision),
         max_request_body_bytes=snapshot.spec.gateway.max_request_body_bytes,
         drain_seconds=drain_seconds(snapshot, decision),
+        allowed_cidrs=tuple(snapshot.spec.gateway.allowed_cidrs),
         revision_headers=snapshot.spec.gateway.revision_headers,
     )
     before = snapshot.route
@@ -64,6 +65,13 @@ def drain_seconds(snapshot: Snapshot, decision: Decision) -> int:
     if stable is not None:
         drains.append(parse(stable.canonical).engine.drain_seconds)
     return max(drains)
+
+
+def _schema_version(wanted: Gateway) -> Literal[1, 2, 3]:
+    """The first whose agents know everything that keeps people out."""
+    if wanted.allowed_cidrs:
+        return 3
+    return 2 if wanted.auth else 1
 
 
 def _highest_known(snapshot: Snapshot, decision: Decision) -> int:
@@ -115,6 +123,7 @@ def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
     return api.RateLimit(
         requests_per_minute_per_key=share(limit.requests_per_minute_per_key),
         tokens_per_minute_per_key=share(limit.tokens_per_minute_per_key),
+        concurrent_requests_per_key=share(limit.concurrent_requests_per_key),
     )
 
 
