@@ -252,7 +252,7 @@ class Gateway(Model):
         rule(
             "self.mode == 'Envoy' || (!has(self.auth) && !has(self.rateLimit) && "
             "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
-            "!has(self.overload) && self.revisionHeaders && size(self.allowedCidrs) == 0 && "
+            "!has(self.overload) && self.revisionHeaders && !has(self.allowedCidrs) && "
             "self.trustedProxyHops == 0 && self.replicas == 1)",
             "only the gateway of mode Envoy does this: leave out auth, rateLimit, overload, "
             "allowedCidrs, trustedProxyHops, sessionAffinityHeader, maxRequestBodyBytes, "
