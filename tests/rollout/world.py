@@ -15,7 +15,7 @@ from speculative_api.v1alpha1 import (
     SpeculativeDeploymentSpec,
     SpeculativeDeploymentStatus,
 )
-from speculative_api.worker import Termination
+from speculative_api.worker import Digest, Termination
 from speculative_operator.decision import Assessment, Decision, Event
 from speculative_operator.desired import revision
 from speculative_operator.rollout.decide import decide
@@ -42,6 +42,8 @@ class World:
     assessment: Assessment = field(default_factory=Assessment)
     ends: dict[str, Termination] = field(default_factory=dict)
     """How the pods of a revision end instead of becoming ready."""
+    digests: dict[str, Digest] = field(default_factory=dict)
+    """What every pod of a revision says."""
     unready: set[str] = field(default_factory=set)
     active: dict[str, int] = field(default_factory=dict)
     silent: bool = False
@@ -67,6 +69,7 @@ class World:
                 revision=hash_,
                 ready=ready,
                 termination=self.ends.get(hash_),
+                digest=self.digests.get(hash_),
             )
             for hash_, readiness in self.pods.items()
             for index, ready in enumerate(readiness)

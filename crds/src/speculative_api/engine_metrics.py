@@ -21,6 +21,8 @@ ALIASES: Final = all_metrics()
 Rows of `speculative_api/engines/vllm.json`, each with the releases that report it.
 """
 
+_CACHE: Final = "vllm:cache_config_info"
+_BLOCKS_LABEL: Final = "num_gpu_blocks"
 _EMITTED: Final = "vllm:spec_decode_num_emitted_tokens_total"
 """First-generation (V0) engines only: tokens that drafting steps yielded, the step's own included.
 Their accepted tokens also count those that stand behind a rejected one."""
@@ -92,6 +94,9 @@ class Reading:
     request_seconds: Histogram | None
     loads: Mapping[str, Load]
     """By the `engine` label: one stuck engine hides behind busy ones in a sum."""
+    preemptions: int | None = None
+    kv_cache_blocks: int | None = None
+    """Blocks of the cache, of all engines."""
     emitted_tokens: int | None = None
     """Of first-generation engines: tokens of drafting steps."""
     started_at: float | None = None
@@ -127,6 +132,8 @@ def reading(text: str) -> Reading:
         output_token_seconds=_histogram(families, "output_token_seconds"),
         request_seconds=_histogram(families, "request_seconds"),
         loads=_loads(families),
+        preemptions=_total(families, "preemptions"),
+        kv_cache_blocks=_blocks(families),
         emitted_tokens=_sum(families.get(_EMITTED, [])),
         started_at=_started_at(families),
         torn=len(set(_engines(families))) > 1,
@@ -155,6 +162,8 @@ def counters(found: Reading, *, num_speculative_tokens: int | None) -> dict[str,
         "accepted_tokens": accepted,
         "running": found.running,
         "waiting": found.waiting,
+        "preemptions": found.preemptions,
+        "kv_cache_blocks": found.kv_cache_blocks,
     }
 
 
@@ -181,6 +190,13 @@ def _latency(histogram: Histogram | None) -> Latency | None:
         counts=tuple(count for _, count in finite),
         count=histogram.count,
     )
+
+
+def _blocks(families: Mapping[str, list[_Series]]) -> int | None:
+    """From labels of an information series (vllm/v1/metrics/loggers.py, cache_config_info)."""
+    found = [series.labels.get(_BLOCKS_LABEL, "") for series in families.get(_CACHE, [])]
+    counts = [int(text) for text in found if text.isascii() and text.isdigit() and len(text) < 16]
+    return sum(counts) if counts else None
 
 
 def _started_at(families: Mapping[str, list[_Series]]) -> float | None:

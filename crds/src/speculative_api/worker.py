@@ -133,6 +133,8 @@ class WorkerConfig(_Lenient):
     extra_args: list[str] = Field(default_factory=list)
     startup_deadline_seconds: int = 1800
     drain_seconds: int = 120
+    heartbeat_seconds: int = 0
+    """0: none."""
     warmup: WorkerWarmup = WorkerWarmup()
     cache_directory: str | None = None
     """Where `hf://` models are stored; None: the container's own temporary folder."""
@@ -179,7 +181,9 @@ class Digest(_Lenient):
     draining: bool = False
     stalled: bool = False
     phase: str = "Serving"
-    """Checking, Loading, Warming, Serving, Draining or Failed."""
+    """Checking, Downloading, Loading, Compiling, Warming, Serving, Draining or Failed."""
+    phase_detail: Annotated[str, Field(max_length=256)] = ""
+    """How far a phase is, for people; in steps, so that it does not change at every look."""
     engine_started_at: Moment
     """Unix seconds at which the engine process started: the reset mark of all counters."""
     sampled_at: Moment
@@ -194,6 +198,9 @@ class Digest(_Lenient):
     accepted_tokens: Count | None = None
     running: Count | None = None
     waiting: Count | None = None
+    preemptions: Count | None = None
+    kv_cache_blocks: Count | None = None
+    """Blocks of the cache, summed over engines."""
     ttft: Latency | None = None
     """Time to the first token."""
     itl: Latency | None = None

@@ -112,12 +112,21 @@ class HttpRoute:
     parents: tuple[RouteParent, ...] = ()
 
 
+def _phase(pod: WorkerPod) -> str:
+    """How far a starting worker is, so that a slow start is not taken for a dead one."""
+    digest = pod.digest
+    if pod.ready or digest is None or digest.phase in ("Serving", "Draining", "Failed"):
+        return ""
+    detail = f" ({digest.phase_detail})" if digest.phase_detail else ""
+    return f"{pod.name} is {digest.phase}{detail}."
+
+
 def _why_not_ready(pod: WorkerPod) -> str:
     """The worker's own last words where Kubernetes only says that it crashes."""
     end = pod.termination
     loops = not pod.waiting_reason or pod.waiting_reason.startswith("CrashLoopBackOff")
     if pod.ready or end is None or not loops:
-        return pod.waiting_reason
+        return pod.waiting_reason or _phase(pod)
     return f"{end.reason}: {end.detail.partition(chr(10))[0][:400]}"
 
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -32,10 +32,12 @@ class Engine:
         *,
         output: asyncio.StreamReader,
         started_at: float,
+        observer: Callable[[str], None] | None = None,
     ) -> None:
         self._process = process
         self._output = output
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._observer = observer
         self._pump = asyncio.create_task(self._forward())
         self._exit = asyncio.create_task(self._wait())
         self.started_at = started_at
@@ -110,12 +112,23 @@ class Engine:
         while line := await _next_line(self._output):
             text = line.decode(errors="replace").rstrip("\n")
             self._tail.append(text)
+            if self._observer is not None:
+                self._observer(text)
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
 
 
-async def start(command: Sequence[str], *, environment: Mapping[str, str], now: float) -> Engine:
+async def start(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    now: float,
+    observer: Callable[[str], None] | None = None,
+) -> Engine:
     """Starts the engine; `now` is the Unix time noted as its start.
+
+    Args:
+        observer: sees every line of its output.
 
     Raises `OSError` when the program cannot be run.
     """
@@ -134,7 +147,7 @@ async def start(command: Sequence[str], *, environment: Mapping[str, str], now: 
         )
     finally:
         os.close(write_end)
-    return Engine(process, output=output, started_at=now)
+    return Engine(process, output=output, started_at=now, observer=observer)
 
 
 async def _reader(read_end: int) -> asyncio.StreamReader:

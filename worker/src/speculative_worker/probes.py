@@ -44,7 +44,7 @@ class ProbeServer:
         await self._runner.cleanup()
 
     async def _startup(self, _: web.Request) -> web.Response:
-        return _answer(self._state.is_started, f"phase is {self._state.phase}")
+        return _answer(self._state.is_started, self._state.why_not_ready())
 
     async def _ready(self, _: web.Request) -> web.Response:
         return _answer(self._state.is_ready, self._state.why_not_ready())
@@ -72,6 +72,7 @@ class ProbeServer:
         if self._state.phase in (Phase.SERVING, Phase.DRAINING):
             try:
                 reading, sampled_at = await self._client.sample()
+                reading = self._state.without_heartbeats(reading)
             except EngineSilent:
                 reading = None
         return digest_of(self._settings, self._state, reading, sampled_at=sampled_at), reading
@@ -93,6 +94,7 @@ def digest_of(
         draining=state.phase is Phase.DRAINING,
         stalled=state.stalled_since is not None,
         phase=state.phase.value,
+        phase_detail=state.phase_detail,
         engine_started_at=state.engine_started_at,
         sampled_at=sampled_at,
         method=speculation.method,

@@ -3,15 +3,20 @@
 One object per process, used from one event loop only.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from speculative_api.engine_metrics import Reading
 
 
 class Phase(StrEnum):
     """The stages of a worker's life, in order; Failed ends it from any of them."""
 
     CHECKING = "Checking"
+    DOWNLOADING = "Downloading"
     LOADING = "Loading"
+    COMPILING = "Compiling"
     WARMING = "Warming"
     SERVING = "Serving"
     DRAINING = "Draining"
@@ -25,9 +30,13 @@ class WorkerState:
     engine_started_at: float
     """Unix seconds; the worker's own start until the engine runs."""
     phase: Phase = Phase.CHECKING
+    phase_detail: str = ""
+    """How far the phase is, for people."""
     engine_alive: bool = False
     was_ready: bool = False
     """Set once, at the first Serving; a worker that never was need not wait for endpoints."""
+    without_heartbeats: Callable[[Reading], Reading] = lambda found: found
+    """Takes out of the engine's counters what its heartbeats had counted."""
     stalled_since: float | None = None
     """Monotonic seconds at which the stall was found; None while the engine makes progress."""
     stall: str = ""
@@ -57,4 +66,4 @@ class WorkerState:
             return f"stalled: {self.stall}"
         if self.phase is Phase.SERVING and not self.engine_alive:
             return "the engine's process has ended"
-        return f"phase is {self.phase}"
+        return f"phase is {self.phase}" + (f" ({self.phase_detail})" if self.phase_detail else "")

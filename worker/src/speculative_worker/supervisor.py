@@ -6,6 +6,7 @@ SIGTERM; Failed on a `WorkerFailure`, which becomes the termination message.
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from speculative_worker.drain import drain
 from speculative_worker.engine import Engine, EngineEnded
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.errors import WorkerFailure
+from speculative_worker.heartbeat import Heartbeat
 from speculative_worker.log import log
 from speculative_worker.probes import ProbeServer
 from speculative_worker.progress import STALL_SAMPLES, Sample, stall
@@ -28,6 +30,12 @@ from speculative_worker.state import Phase, WorkerState
 from speculative_worker.warmup import warm_up
 
 _HEALTH_LOOK_SECONDS: Final = 0.25
+_COMPILING: Final = re.compile(
+    r"dynamo bytecode transform|compiling (a|the) graph|torch\.compile takes|graph capturing"
+    r"|capturing [^.]{0,40}cuda ?graph",
+    re.IGNORECASE,
+)
+"""Lines of vllm/compilation/backends.py and v1/worker/gpu_model_runner.py (0.9 to 0.32)."""
 EXIT_FAILED: Final = 1
 
 
@@ -47,6 +55,8 @@ class Worker:
         self._started = time.monotonic()
         self._state = WorkerState(engine_started_at=time.time())
         self._engine: Engine | None = None
+        self._silence: str | None = None
+        """The heartbeat's own rule, as long as none was answered since."""
         self._stop = asyncio.Event()
         self._kills_before = engines.out_of_memory_kills()
 
@@ -129,7 +139,10 @@ class Worker:
     async def _start_engine(self, command: list[str]) -> Engine:
         try:
             engine = await engines.start(
-                command, environment=process_environment(), now=time.time()
+                command,
+                environment=process_environment(),
+                now=time.time(),
+                observer=self._see,
             )
         except OSError as error:
             raise WorkerFailure(
@@ -143,16 +156,48 @@ class Worker:
         log("engine-started", pid=engine.pid, arguments=" ".join(command[1:]))
         return engine
 
+    def _see(self, line: str) -> None:
+        """A line of the engine's output: compiling and capturing take minutes, and are said."""
+        if self._state.phase is Phase.LOADING and _COMPILING.search(line):
+            self._enter(Phase.COMPILING)
+
     async def _wait_until_healthy(self) -> None:
         while not await self._client.is_healthy():  # noqa: ASYNC110 (nothing sets an event)
             await asyncio.sleep(_HEALTH_LOOK_SECONDS)
 
     async def _watch(self, engine: Engine) -> None:
         progress = asyncio.create_task(self._watch_progress())
+        beating = asyncio.create_task(self._beat())
         try:
             await engine.while_alive(progress)
         except EngineEnded:
             raise await self._engine_failure(engine) from None
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        config = self._settings.config
+        if config.heartbeat_seconds == 0:
+            return
+        heartbeat = Heartbeat(
+            self._client,
+            model=config.served_model_name,
+            period_seconds=config.heartbeat_seconds,
+        )
+        self._state.without_heartbeats = heartbeat.without
+        await heartbeat.run(self._heard)
+
+    def _heard(self, silence: str | None) -> None:
+        self._silence = silence
+        if silence is not None:
+            self._stalled(silence)
+
+    def _stalled(self, rule: str) -> None:
+        if self._state.stalled_since is None:
+            self._state.stall = rule
+            self._state.stalled_since = time.monotonic()
+            log("stalled", rule=rule)
 
     async def _watch_progress(self) -> None:
         """Looks at the engine's progress for ever, and notes stalls and their end."""
@@ -163,11 +208,9 @@ class Worker:
                 samples.append((await self._client.fresh_sample()).loads)
             except EngineSilent:
                 samples.append(None)
-            found = stall(list(samples), period_seconds=period_seconds)
-            if found and self._state.stalled_since is None:
-                self._state.stall = found
-                self._state.stalled_since = time.monotonic()
-                log("stalled", rule=found)
+            found = stall(list(samples), period_seconds=period_seconds) or self._silence
+            if found:
+                self._stalled(found)
             elif not found and self._state.stalled_since is not None:
                 self._state.stalled_since = None
                 log("stall-ended")
@@ -241,6 +284,7 @@ class Worker:
 
     def _enter(self, phase: Phase) -> None:
         self._state.phase = phase
+        self._state.phase_detail = ""
         log("phase", phase=phase.value, seconds=time.monotonic() - self._started)
 
     def _listen_for_signals(self) -> None:

@@ -70,6 +70,13 @@ class Engine(Model):
         description="How long a stopping pod lets running generations finish. Generations "
         "shorter than this are never cut. Default 120.",
     )
+    heartbeat_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="An engine without work for this long gets a request of one token, so that a "
+        "dead one is found before a user does; not counted as traffic. Default 0: none.",
+    )
     warmup: Warmup = Field(
         default_factory=Warmup, description="Requests before the pod becomes ready."
     )

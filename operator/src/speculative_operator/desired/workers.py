@@ -66,6 +66,7 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         extra_args=list(engine.extra_args),
         startup_deadline_seconds=engine.startup_deadline_seconds,
         drain_seconds=engine.drain_seconds,
+        heartbeat_seconds=engine.heartbeat_seconds,
         warmup=WorkerWarmup(**engine.warmup.model_dump()),
         cache_directory=CACHE_DIRECTORY if part.model_cache else None,
         simulation=Simulation(**engine.simulation.model_dump(mode="json"))

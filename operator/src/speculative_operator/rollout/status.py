@@ -21,6 +21,7 @@ from speculative_operator.rollout.foreign import lacking, reachability
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.leaving import leaving_weight, stable_pods
 from speculative_operator.rollout.pausing import is_paused
+from speculative_operator.rollout.remarks import remarks, silence
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
 from speculative_operator.rollout.steps import step_at, steps_of
@@ -262,13 +263,16 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
         ready, asked = snapshot.ready_pods(canary.hash), canary_goal(snapshot)
         why = snapshot.waiting_reason(canary.hash)
         message = f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
+        if canary.held == Reason.NOT_DRAFTING:
+            return Reason.NOT_DRAFTING, f"{message} It {silence(snapshot, canary.hash)}."
         if canary.held is not None:
             return Reason(canary.held), f"{message} Waits for `resume` or `abort`."
         return Reason.CANARY_STARTING, message
     at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
     if not snapshot.spec.gateway.mode.splits:
         at = f"{name} without users, step {min(canary.step + 1, count)} of {count}"
-    details = "; ".join(metric.message for metric in assessment.metrics)
+    said = (*(metric.message for metric in assessment.metrics), *remarks(snapshot))
+    details = "; ".join(said)
     if canary.held is not None:
         way = "resume" if canary.held == Reason.PAUSED_ON_REQUEST else "promote"
         return Reason(canary.held), f"{at}, waits for `{way}` or `abort`. {details}".rstrip()

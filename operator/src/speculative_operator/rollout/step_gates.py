@@ -17,6 +17,7 @@ from speculative_operator.rollout.capacity import (
     stable_beside_canary,
 )
 from speculative_operator.rollout.gateways import endpoints_seen, is_followed
+from speculative_operator.rollout.remarks import is_silent, silence
 from speculative_operator.rollout.steps import (
     step_at,
     steps_hash,
@@ -35,6 +36,8 @@ MINIMUM_REQUESTS = 6
 POINTS_TO_WORSE = 3.0
 """Evidence from which time alone does not advance: a canary within the limit looks like that, at
 some moment, in at most one rollout of three."""
+
+_WARNED = (Reason.ANALYSIS_INCONCLUSIVE, Reason.NOT_DRAFTING)
 
 
 def steps_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
@@ -73,6 +76,8 @@ def canary_ready(snapshot: Snapshot, _: Assessment) -> Transition | None:
     reads_back = snapshot.spec.gateway.mode.reads_back
     if reads_back and endpoints_seen(snapshot, canary.hash) < needed:
         return None
+    if is_silent(snapshot, canary.hash):
+        return _hold(snapshot, canary, Reason.NOT_DRAFTING, silence(snapshot, canary.hash))
     message = f"Revision {canary.revision} ({canary.hash}) is ready: {needed} pods."
     return enter(snapshot, canary, 0, Event("CanaryReady", message))
 
@@ -236,7 +241,7 @@ def _hold(
         return None
     held = canary.model_copy(update={"held": str(reason)})
     text = f"Revision {canary.revision} ({canary.hash}) {message}."
-    kind = Event(reason, text, "Warning" if reason is Reason.ANALYSIS_INCONCLUSIVE else "Normal")
+    kind = Event(reason, text, "Warning" if reason in _WARNED else "Normal")
     return transition(snapshot, kind, canary=held)
 
 
