@@ -26,6 +26,10 @@ def analysis(**metric: Any) -> dict[str, Any]:
     return {"analysis": {"metrics": [metric]}}
 
 
+def scaled(*metrics: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return a_manifest(autoscaling={"maxReplicas": 8, "metrics": list(metrics), **more})
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=[file.stem for file in EXAMPLES])
 def test_examples_have_no_errors(file: Path) -> None:
     documents = list(yaml.safe_load_all(file.read_text("utf-8")))
@@ -56,6 +60,44 @@ BAD = {
     "rule of a block": (
         a_manifest(speculation={"method": "DraftModel", "numSpeculativeTokens": 3}),
         ("spec.speculation.draft", "add speculation.draft.model"),
+    ),
+    "target of another metric": (
+        scaled({"name": "RequestsWaiting", "targetPercent": 80}),
+        ("spec.autoscaling.metrics[0].targetPerPod", "need targetPerPod"),
+    ),
+    "target that nothing reaches": (
+        scaled({"name": "KvCacheUsage", "targetPercent": 95}),
+        ("spec.autoscaling.metrics[0].targetPercent", "must be at most 90"),
+    ),
+    "external metric without words": (
+        scaled({"name": "External"}),
+        ("spec.autoscaling.metrics[0].external", "External needs external"),
+    ),
+    "bounds that cross": (
+        scaled({"name": "Cpu", "targetPercent": 95}, minReplicas=9),
+        ("spec.autoscaling.minReplicas", "must not be more than maxReplicas"),
+    ),
+    "schedule of nothing": (
+        scaled(
+            {"name": "Cpu", "targetPercent": 95},
+            schedules=[{"name": "n", "start": "0 1 * * *", "durationSeconds": 60}],
+        ),
+        ("spec.autoscaling.schedules[0]", "without them it changes nothing"),
+    ),
+    "schedule that crosses": (
+        scaled(
+            {"name": "Cpu", "targetPercent": 95},
+            schedules=[
+                {
+                    "name": "n",
+                    "start": "0 1 * * *",
+                    "durationSeconds": 60,
+                    "minReplicas": 3,
+                    "maxReplicas": 2,
+                }
+            ],
+        ),
+        ("spec.autoscaling.schedules[0].minReplicas", "must not be more than maxReplicas"),
     ),
     "rule over a default": (
         a_manifest(

@@ -38,6 +38,27 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
     "spec,words",
     [
         (a_raw_spec(replica=2), 'unknown field "spec.replica"'),
+        *(
+            (
+                a_raw_spec(autoscaling={"maxReplicas": 8, "metrics": [metric]}),
+                words,
+            )
+            for metric, words in (
+                ({"name": "RequestsWaiting", "targetPercent": 80}, "need targetPerPod"),
+                ({"name": "KvCacheUsage", "targetPercent": 95}, "must be at most 90"),
+                ({"name": "External"}, "External needs external"),
+            )
+        ),
+        (
+            a_raw_spec(
+                autoscaling={
+                    "minReplicas": 9,
+                    "maxReplicas": 8,
+                    "metrics": [{"name": "Cpu", "targetPercent": 70}],
+                }
+            ),
+            "must not be more than maxReplicas",
+        ),
         (a_raw_spec(rollout={"steps": [{"weight": "5"}]}), "must be of type integer"),
         (
             a_raw_spec(speculation={"method": "NGram", "numSpeculativeTokens": 0}),
@@ -105,6 +126,10 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
     ],
     ids=[
         "misspelt field",
+        "target of another metric",
+        "target that nothing reaches",
+        "external metric without words",
+        "bounds that cross",
         "weight as text",
         "k of 0",
         "ngram under DraftModel",

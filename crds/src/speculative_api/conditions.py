@@ -16,6 +16,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     SPECULATION_ACTIVE = "SpeculationActive"
     GATEWAY_READY = "GatewayReady"
+    AUTOSCALING_ACTIVE = "AutoscalingActive"
 
 
 class Reason(StrEnum):
@@ -61,6 +62,9 @@ class Reason(StrEnum):
     GATEWAY_SERVING = "GatewayServing"
     GATEWAY_NOT_SERVING = "GatewayNotServing"
     GATEWAY_SILENT = "GatewaySilent"
+    AUTOSCALING = "Autoscaling"
+    AUTOSCALER_STARTING = "AutoscalerStarting"
+    AUTOSCALER_BLIND = "AutoscalerBlind"
     NO_GATEWAY = "NoGateway"
     ROUTE_ACCEPTED = "RouteAccepted"
     ROUTE_NOT_ACCEPTED = "RouteNotAccepted"
@@ -111,6 +115,10 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.NOT_CONFIGURED: "The method is None.",
     Reason.GATEWAY_SERVING: "Every gateway pod uses the current route.",
     Reason.GATEWAY_NOT_SERVING: "No gateway pod is ready with the current route yet.",
+    Reason.AUTOSCALING: "The autoscaler reads its metrics and sets replicas.",
+    Reason.AUTOSCALER_STARTING: "The autoscaler has said nothing yet.",
+    Reason.AUTOSCALER_BLIND: "The autoscaler can't read a metric or can't scale; replicas stay as "
+    "they are. The message has its words.",
     Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
     Reason.NO_GATEWAY: "gateway.mode is None: the Service leads to the pods of stable.",
     Reason.ROUTE_ACCEPTED: "The Gateway's controller has accepted the HTTPRoute.",

@@ -167,6 +167,12 @@ def counters(found: Reading, *, num_speculative_tokens: int | None) -> dict[str,
     }
 
 
+def cache_usage(found: Reading) -> dict[str, float | None]:
+    """Share of the KV cache in use; absent where it can't be true, lest it cost the digest."""
+    usage = found.kv_cache_usage
+    return {"kv_cache_usage": usage if usage is not None and 0 <= usage <= 1 else None}
+
+
 def latencies(found: Reading) -> dict[str, Latency | None]:
     """The histograms of a digest."""
     return {

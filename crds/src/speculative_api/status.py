@@ -172,7 +172,8 @@ class SpeculativeDeploymentStatus(Model):
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,
-        description="Accepted, Available, Progressing, SpeculationActive, GatewayReady.",
+        description="Accepted, Available, Progressing, SpeculationActive, GatewayReady, "
+        "AutoscalingActive.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     stable: StableStatus | None = Field(default=None, description="The revision in service.")

@@ -201,6 +201,8 @@ class Digest(_Lenient):
     preemptions: Count | None = None
     kv_cache_blocks: Count | None = None
     """Blocks of the cache, summed over engines."""
+    kv_cache_usage: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the KV cache in use, of the fullest engine."""
     ttft: Latency | None = None
     """Time to the first token."""
     itl: Latency | None = None

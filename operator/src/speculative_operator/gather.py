@@ -21,6 +21,7 @@ from speculative_api.rollout_rules import findings as rollout_findings
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_api.worker import Termination
 from speculative_operator.cluster.http_routes import http_route_of
+from speculative_operator.cluster.autoscaler import autoscaler_of
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,
@@ -111,6 +112,7 @@ def gather(
             for pod in _of(pods, labels.COMPONENT_GATEWAY)
             if pod.get("status", {}).get("phase") not in _OVER
         ),
+        autoscaler=autoscaler_of(stores, key, uid),
         route=route_of(stores, key, uid),
         http_route=http_route_of(stores, key, uid),
         missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),

@@ -22,6 +22,7 @@ from speculative_operator.cluster.apply import Applier, Outcome, leftovers, word
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.publishing import emit, is_due, with_condition, write_status
 from speculative_operator.cluster.resources import (
+    AUTOSCALER,
     CONFIG_MAP,
     DEPLOYMENT,
     JSON,
@@ -272,8 +273,11 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
     """Whether an object of ours stays though `desired` does not name it.
 
     Revisions that keep pods stay even when they can't be rendered, stable above
-    all; evidence stays until the next trial begins, for whoever asks why.
+    all; evidence stays until the next trial begins, for whoever asks why; while a
+    spec is refused the autoscaler goes on as it was.
     """
+    if live["kind"] == AUTOSCALER.kind:
+        return bool(snapshot.findings)
     if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
         revision = (live["metadata"].get("labels") or {}).get(REVISION)
         stable = {s.stable.hash for s in (snapshot.status, decision.status) if s.stable}

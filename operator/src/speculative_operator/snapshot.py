@@ -57,6 +57,15 @@ class DeploymentView:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoscalerView:
+    """The HorizontalPodAutoscaler's own words about itself."""
+
+    is_active: bool | None
+    """Whether it reads its metrics and can scale; None while it has not said so."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPod:
     """One worker pod; `termination` is the newest last word of its container, if it ended."""
 
@@ -159,6 +168,7 @@ class Snapshot:
     """By revision hash."""
     pods: tuple[WorkerPod, ...] = ()
     gateways: tuple[GatewayPod, ...] = ()
+    autoscaler: AutoscalerView | None = None
     route: Route | None = None
     """The route as last written, from the ConfigMap."""
     http_route: HttpRoute | None = None

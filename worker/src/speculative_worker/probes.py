@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from speculative_api.engine_metrics import Reading, counters, latencies
+from speculative_api.engine_metrics import Reading, cache_usage, counters, latencies
 from speculative_api.worker import Digest
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.exposition import exposition
@@ -86,7 +86,11 @@ def digest_of(
     tokens = speculation.num_speculative_tokens
     figures: dict[str, Any] = {}
     if reading is not None and not reading.torn:
-        figures = {**counters(reading, num_speculative_tokens=tokens), **latencies(reading)}
+        figures = {
+            **counters(reading, num_speculative_tokens=tokens),
+            **cache_usage(reading),
+            **latencies(reading),
+        }
     return Digest(
         pod=settings.pod,
         revision=settings.revision,

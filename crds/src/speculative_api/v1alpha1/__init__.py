@@ -21,6 +21,10 @@ from speculative_api.status import Verdict as Verdict
 from speculative_api.v1alpha1.analysis import Analysis as Analysis
 from speculative_api.v1alpha1.analysis import MetricCheck as MetricCheck
 from speculative_api.v1alpha1.analysis import MetricName as MetricName
+from speculative_api.v1alpha1.autoscaling import Autoscaling as Autoscaling
+from speculative_api.v1alpha1.autoscaling import ScalingMetric as ScalingMetric
+from speculative_api.v1alpha1.autoscaling import ScalingMetricName as ScalingMetricName
+from speculative_api.v1alpha1.autoscaling import Schedule as Schedule
 from speculative_api.v1alpha1.common import ModelSource as ModelSource
 from speculative_api.v1alpha1.common import Opaque as Opaque
 from speculative_api.v1alpha1.common import Percent as Percent

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
+from speculative_api.v1alpha1.autoscaling import Autoscaling
 from speculative_api.v1alpha1.engine import Engine
 from speculative_api.v1alpha1.gateway import Gateway, GatewayMode, Lanes
 from speculative_api.v1alpha1.pod import ModelCache, Pod
@@ -79,6 +80,10 @@ class SpeculativeDeploymentSpec(Model):
     )
     lanes: Lanes = Field(default_factory=Lanes, description="Lanes beside the accelerated one.")
     gateway: Gateway = Field(default_factory=Gateway, description="How traffic reaches workers.")
+    autoscaling: Autoscaling | None = Field(
+        default=None,
+        description="Pods by load instead of a fixed number. Absent: replicas pods.",
+    )
     rollout: Rollout = Field(default_factory=Rollout, description="How a new revision is tried.")
 
 

@@ -45,6 +45,9 @@ DISRUPTION_BUDGET: Final = Resource("policy/v1", "PodDisruptionBudget", "poddisr
 HTTP_ROUTE: Final = Resource(
     "gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes", optional=True
 )
+AUTOSCALER: Final = Resource(
+    "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
+)
 POD: Final = Resource("v1", "Pod", "pods")
 EVENT: Final = Resource("v1", "Event", "events")
 LEASE: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
@@ -58,6 +61,7 @@ CHILDREN: Final = (
     CONFIG_MAP,
     DISRUPTION_BUDGET,
     HTTP_ROUTE,
+    AUTOSCALER,
 )
 """What the operator creates and prunes."""
 WATCHED: Final = (SPECULATIVE_DEPLOYMENT, *CHILDREN, POD)

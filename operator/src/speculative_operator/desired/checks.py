@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+from speculative_operator.desired import autoscaling
 from speculative_operator.desired.objects import (
     RevisionTooLarge,
     controller_revision,
@@ -33,7 +34,13 @@ def findings(spec: SpeculativeDeploymentSpec, *, name: str, settings: Settings) 
     Args:
         name: of the resource.
     """
-    found = (*_variables(spec), *_resources(spec), *_paths(spec), *_addresses(spec))
+    found = (
+        *autoscaling.findings(spec),
+        *_variables(spec),
+        *_resources(spec),
+        *_paths(spec),
+        *_addresses(spec),
+    )
     return found or tuple(_size(spec, name, settings))
 
 

@@ -13,6 +13,7 @@ from speculative_api.revisions import is_native
 from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
+from speculative_operator.desired.autoscaling import autoscaler
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.http_route import http_route
 from speculative_operator.desired.native import NativeLane, native_lane
@@ -40,6 +41,7 @@ OWNED_KINDS: Final = (
     ("apps/v1", "Deployment"),
     ("policy/v1", "PodDisruptionBudget"),
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler"),
 )
 """(apiVersion, kind) of everything that may be here: what pruning looks through."""
 LONGEST_CAUSE: Final = 1024
@@ -78,6 +80,7 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
     lane = native_lane(snapshot, decision)
     live = tuple(_live(snapshot, decision, settings, lane))
     name = snapshot.name
+    scaler = autoscaler(snapshot, metadata)
     gateway = _gateway(snapshot, decision, settings, metadata, lane)
     records = [*(item.record for item in live), *_history(snapshot, decision, lane)]
     records += kept_renders(snapshot, decision, records)
@@ -101,6 +104,7 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
             for item in live
         ),
         *(body for body in gateway if body["kind"] == "Deployment"),
+        *((scaler,) if scaler else ()),
     )
 
 

@@ -25,6 +25,7 @@ from speculative_operator.rollout.shares import scales, shares
 from speculative_operator.rollout.status import published
 from speculative_operator.rollout.transition import Transition
 from speculative_operator.rollout.trial import trial_of
+from speculative_operator.scaling.schedules import seconds_to_change
 from speculative_operator.snapshot import Snapshot
 
 Gate = Callable[[Snapshot, Assessment], Transition | None]
@@ -120,7 +121,7 @@ def _next_look(snapshot: Snapshot) -> float:
         return STARTING_SECONDS
     if trial_of(status) is not None:
         return float(snapshot.spec.rollout.analysis.period_seconds)
-    return IDLE_SECONDS
+    return min(IDLE_SECONDS, seconds_to_change(snapshot.spec.autoscaling, snapshot.now))
 
 
 def _weight_is_awaited(snapshot: Snapshot) -> bool:

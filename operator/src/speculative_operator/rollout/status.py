@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import (
     CanaryStatus,
     Condition,
@@ -15,6 +14,11 @@ from speculative_api.v1alpha1 import (
     StableStatus,
 )
 from speculative_operator.decision import Assessment
+from speculative_operator.rollout.autoscaling import (
+    autoscaling_condition,
+    scale_replicas,
+    scale_selector,
+)
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.foreign import lacking, reachability
@@ -71,8 +75,8 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
             "route_sequence": max(
                 status.route_sequence, snapshot.route.sequence if snapshot.route else 0
             ),
-            "replicas": sum(len(snapshot.pods_of(revision)) for revision in serving),
-            "selector": f"{REVISION} in ({','.join(serving)})" if serving else "",
+            "replicas": scale_replicas(snapshot, serving),
+            "selector": scale_selector(snapshot, serving),
             "message": progressing.message[:1000],
         }
     )
@@ -104,12 +108,14 @@ Found = tuple[ConditionType, State, Reason, str]
 
 
 def _conditions(snapshot: Snapshot, assessment: Assessment) -> list[Found]:
+    scaling = autoscaling_condition(snapshot)
     return [
         _accepted(snapshot),
         _available(snapshot),
         _progressing(snapshot, assessment),
         _speculating(snapshot),
         _gateway(snapshot),
+        *((scaling,) if scaling else ()),
     ]
 
 
