@@ -14,6 +14,7 @@ import pytest
 import yaml
 from tests.charts.dry_run import dry_run
 from tests.cluster.envtest import Server, binary_folder
+from tests.reconcile.test_process_on_server import a_kubeconfig
 
 from speculative_operator.cluster import resources
 from speculative_operator.cluster.claims import CLUSTER_NAMESPACE
@@ -183,6 +184,92 @@ def test_two_operators_are_on_two_nodes_and_leave_one_at_a_time() -> None:
     assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == labels
     budget = objects["PodDisruptionBudget", RELEASE]["spec"]
     assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+
+
+METRICS = ("replicas=2", "externalMetrics.enabled=true")
+API = "v1beta1.external.metrics.k8s.io"
+
+
+def test_external_metrics_are_off_unless_asked_for(objects: Objects) -> None:
+    assert ("APIService", API) not in objects
+    assert not [variable for variable in container_of(objects)["env"] if "METRICS" in str(variable)]
+
+
+def test_external_metrics_need_two_operators() -> None:
+    done = template(RELEASE, "--set", "externalMetrics.enabled=true")
+    assert done.returncode != 0
+    assert "every namespace deletion in the cluster waits" in done.stderr
+
+
+def test_external_metrics_are_reached_by_a_certificate_of_the_bundle() -> None:
+    objects = rendered(*METRICS)
+    service = objects["Service", f"{RELEASE}-metrics"]
+    api = objects["APIService", API]["spec"]
+    assert api["service"] == {
+        "namespace": NAMESPACE,
+        "name": service["metadata"]["name"],
+        "port": service["spec"]["ports"][0]["port"],
+    }
+    container = container_of(objects)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports[service["spec"]["ports"][0]["targetPort"]] == Settings().external_metrics_port
+    secret = objects["Secret", f"{RELEASE}-metrics"]["data"]
+    assert api["caBundle"] == secret["ca.crt"]
+    assert {"ca.crt", "tls.crt", "tls.key"} == set(secret)
+    (mounted,) = [v for v in container["volumeMounts"] if v["name"] == "certificates"]
+    folder = [v["value"] for v in container["env"] if v["name"] == "EXTERNAL_METRICS_CERTIFICATES"]
+    assert folder == [mounted["mountPath"]]
+    (volume,) = [
+        v
+        for v in objects["Deployment", RELEASE]["spec"]["template"]["spec"]["volumes"]
+        if v["name"] == "certificates"
+    ]
+    assert volume["secret"]["secretName"] == f"{RELEASE}-metrics"
+
+
+def test_external_metrics_add_one_right_and_one_that_comes_with_kubernetes() -> None:
+    objects = rendered(*METRICS)
+    assert granted(objects["ClusterRole", f"{RELEASE}-metrics"]["rules"]) == {
+        ("authorization.k8s.io", "subjectaccessreviews"): {"create"}
+    }
+    binding = objects["RoleBinding", f"{RELEASE}-metrics"]
+    assert binding["metadata"]["namespace"] == "kube-system"
+    assert binding["roleRef"]["name"] == "extension-apiserver-authentication-reader"
+
+
+def test_another_provider_is_found_and_left_alone(api_server: Server, tmp_path: Path) -> None:
+    """With the server's own look-up, as at an installation."""
+    body = {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": API},
+        "spec": {
+            "group": "external.metrics.k8s.io",
+            "version": "v1beta1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "insecureSkipTLSVerify": True,
+            "service": {"namespace": "keda", "name": "keda-operator-metrics-apiserver"},
+        },
+    }
+    kubeconfig = a_kubeconfig(api_server.url, tmp_path, "admin")
+    values = [part for value in (*METRICS, "crds.install=false") for part in ("--set", value)]
+    argv = [shutil.which("helm") or str(binary_folder() / "helm"), "install", RELEASE, str(CHART)]
+    argv += ["--kubeconfig", str(kubeconfig), "--namespace", "default", "--dry-run=server", *values]
+
+    def install() -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+        return subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    api_server.raw("POST", path, yaml.safe_dump(body).encode())
+    try:
+        refused = install()
+    finally:
+        api_server.raw("DELETE", f"{path}/{API}")
+    assert refused.returncode != 0
+    assert "served by keda/keda-operator-metrics-apiserver" in refused.stderr
+    assert install().returncode == 0
 
 
 def test_the_crd_is_upgraded_with_the_release_and_kept_on_uninstall(objects: Objects) -> None:

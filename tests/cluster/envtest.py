@@ -70,6 +70,56 @@ def binary_folder() -> Path:
     return Path(os.environ.get("SPECULATIVE_HOME") or default) / "bin"
 
 
+def make_certificates(folder: Path) -> None:
+    """`proxy-ca`, and from it the aggregator's `front-proxy` and somebody else's `other`."""
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    ca = folder / "proxy-ca"
+    files = ("-keyout", f"{ca}.key", "-out", f"{ca}.crt")
+    _openssl("req", "-x509", *curve, *files, "-subj", "/CN=proxy-ca", "-days", "2")
+    for name in ("front-proxy", "other", "served"):
+        stem = folder / name
+        _openssl(
+            "req", *curve, "-keyout", f"{stem}.key", "-out", f"{stem}.csr", "-subj", f"/CN={name}"
+        )
+        (folder / "names").write_text("subjectAltName=DNS:metrics.default.svc,DNS:localhost\n")
+        signed = ("-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2")
+        sources = ("-in", f"{stem}.csr", "-extfile", str(folder / "names"))
+        _openssl("x509", "-req", *sources, "-out", f"{stem}.crt", *signed)
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@contextmanager
+def controller_manager(server: "Server", *controllers: str) -> Iterator[None]:
+    """The real controllers of these names against the server, until the block ends."""
+    kubeconfig = server.folder / "controllers.kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "c", "cluster": {"server": server.url, "insecure-skip-tls-verify": True}}
+        ],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    kubeconfig.write_text(yaml.safe_dump(document))
+    argv = [
+        str(binary_folder() / "kube-controller-manager"),
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(controllers)}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={_free_ports(1)[0]}",
+        f"--cert-dir={server.folder}",
+        "--horizontal-pod-autoscaler-sync-period=1s",
+    ]
+    with _process(argv, server.folder / "controllers.log"):
+        yield
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
     """An API server with our CRD established; everything in `folder`."""
@@ -79,9 +129,10 @@ def running(folder: Path) -> Iterator[Server]:
     ports = _free_ports(3)
     key = folder / "service-accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    make_certificates(folder)
     people = ("admin", "one", "a", "b")
-    tokens = (f'test-{name},{name},{name},"system:masters"\n' for name in people)
-    (folder / "tokens.csv").write_text("".join(tokens))
+    tokens = [f'test-{name},{name},{name},"system:masters"\n' for name in people]
+    (folder / "tokens.csv").write_text("".join([*tokens, "test-nobody,nobody,nobody\n"]))
     with ExitStack() as stack:
         client, peer = f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
         stack.enter_context(
@@ -114,6 +165,13 @@ def running(folder: Path) -> Iterator[Server]:
                     "--service-cluster-ip-range=10.200.0.0/24",
                     "--authorization-mode=RBAC",
                     "--disable-admission-plugins=ServiceAccount",
+                    f"--requestheader-client-ca-file={folder / 'proxy-ca.crt'}",
+                    "--requestheader-allowed-names=front-proxy",
+                    "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+                    "--requestheader-group-headers=X-Remote-Group",
+                    "--requestheader-username-headers=X-Remote-User",
+                    f"--proxy-client-cert-file={folder / 'front-proxy.crt'}",
+                    f"--proxy-client-key-file={folder / 'front-proxy.key'}",
                     f"--audit-policy-file={AUDITED}",
                     f"--audit-log-path={folder / 'audit.log'}",
                 ],

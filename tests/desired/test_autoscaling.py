@@ -55,7 +55,7 @@ def test_sums_are_average_values_and_shares_are_values(
     kind = "AverageValue" if "averageValue" in target else "Value"
     assert found["external"]["target"] == {"type": kind} | target
     assert found["external"]["metric"]["selector"] == {
-        "matchLabels": {"speculative.dev/name": "chat"}
+        "matchLabels": {"speculative_dev_name": "chat"}
     }
     assert found["external"]["metric"]["name"] in METRIC_NAMES.values()
 
@@ -119,6 +119,14 @@ def test_targets_that_cannot_work_are_refused(metrics: list[dict[str, Any]], wor
     spec = a_spec(autoscaling=scaling(*metrics), engine={"maxNumSeqs": 1})
     (found,) = checks.findings(spec, name="chat", settings=Settings())
     assert words in found
+
+
+def test_more_may_not_be_aimed_at_than_the_gateway_lets_wait() -> None:
+    spec = a_spec(
+        autoscaling=scaling(WAITING), gateway={"overload": {"maxQueuedRequestsPerPod": 4}}
+    )
+    (found,) = checks.findings(spec, name="chat", settings=Settings())
+    assert "beyond 4 waiting requests a pod the gateway refuses" in found
 
 
 def test_a_target_that_can_be_exceeded_is_taken() -> None:

@@ -1,9 +1,11 @@
 """`python -m speculative_operator`: one operator; it works while it holds the Lease."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
+from pathlib import Path
 
 import kopf
 
@@ -13,6 +15,9 @@ from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.crd import compare
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.errors import OperatorError
+from speculative_operator.external.prometheus import Prometheus
+from speculative_operator.external.server import ExternalMetrics
+from speculative_operator.external.values import Values
 from speculative_operator.handlers import registry_of
 from speculative_operator.leading import Leadership
 from speculative_operator.metrics.workers import Scraper
@@ -38,39 +43,22 @@ async def operate(settings: Settings) -> None:
         ) as source,
     ):
         operation = Operation(client, source, settings, telemetry)
-        installation = settings.operator_namespace
-        lease = Lease(
-            client,
-            namespace=namespace_of(settings.watch_namespace),
-            name=LEASE_NAME,
-            identity=f"{installation}/{settings.identity}",
-            installation=installation,
-            duration=settings.lease_seconds,
-            foreign_seconds=settings.foreign_lease_seconds,
-        )
-        client.fence = lambda: lease.valid
-        claims = Claims(
-            client,
-            watch_namespace=settings.watch_namespace,
-            installation=installation,
-            foreign_seconds=settings.foreign_lease_seconds,
-        )
-        leadership = Leadership(
-            lease,
-            claims,
-            operation,
-            telemetry,
-            compare_crd=lambda: compare(client),
-            remedy=f"kubectl exec -n {installation} {settings.identity} -- "
-            "python -m speculative_api | kubectl apply --server-side --force-conflicts -f -",
-        )
+        leadership = _leadership(client, operation, settings, telemetry)
+
+        served = _external_metrics(client, operation, source, settings)
+        # Before kopf, which takes every later task for its own and cancels it at its end.
+        metrics = asyncio.create_task(served.run(), name="external metrics")
 
         def not_ready() -> str:
             # A standby is ready: its caches are warm and it would take over at once.
-            return leadership.not_ready() or operation.not_ready()
+            return leadership.not_ready() or operation.not_ready() or served.not_ready()
+
+        def not_alive() -> str:
+            broken = metrics.done() and not metrics.cancelled() and metrics.exception()
+            return f"external metrics: {broken}" if broken else operation.not_alive()
 
         async with serving(
-            port=settings.http_port, telemetry=telemetry, alive=operation.not_alive, ready=not_ready
+            port=settings.http_port, telemetry=telemetry, alive=not_alive, ready=not_ready
         ):
             leadership.start()
             namespaces = [settings.watch_namespace] if settings.watch_namespace else []
@@ -85,6 +73,55 @@ async def operate(settings: Settings) -> None:
                 )
             finally:
                 await leadership.resign()
+                metrics.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await metrics
+
+
+def _leadership(
+    client: Client, operation: Operation, settings: Settings, telemetry: Telemetry
+) -> Leadership:
+    """Who works, by the Lease of our scope, which from now on fences every write."""
+    installation = settings.operator_namespace
+    lease = Lease(
+        client,
+        namespace=namespace_of(settings.watch_namespace),
+        name=LEASE_NAME,
+        identity=f"{installation}/{settings.identity}",
+        installation=installation,
+        duration=settings.lease_seconds,
+        foreign_seconds=settings.foreign_lease_seconds,
+    )
+    client.fence = lambda: lease.valid
+    claims = Claims(
+        client,
+        watch_namespace=settings.watch_namespace,
+        installation=installation,
+        foreign_seconds=settings.foreign_lease_seconds,
+    )
+    return Leadership(
+        lease,
+        claims,
+        operation,
+        telemetry,
+        compare_crd=lambda: compare(client),
+        remedy=f"kubectl exec -n {installation} {settings.identity} -- "
+        "python -m speculative_api | kubectl apply --server-side --force-conflicts -f -",
+    )
+
+
+def _external_metrics(
+    client: Client, operation: Operation, source: Scraper, settings: Settings
+) -> ExternalMetrics:
+    """By every replica, whoever leads."""
+    values = Values(operation.stores, source, settings, Prometheus(settings.prometheus_url))
+    folder = settings.external_metrics_certificates
+    return ExternalMetrics(
+        client,
+        values.of,
+        port=settings.external_metrics_port,
+        certificates=Path(folder) if folder else None,
+    )
 
 
 def main() -> int:

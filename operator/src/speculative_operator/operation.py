@@ -51,7 +51,7 @@ class Operation:
         }
         self._client, self._source, self._settings = client, source, settings
         self._telemetry = telemetry
-        self._stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
+        self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -74,10 +74,10 @@ class Operation:
 
         Nothing is kept from an earlier time: somebody else may have worked since.
         """
-        reconciler = Reconciler(self._client, self._stores, self._source, self._settings)
+        reconciler = Reconciler(self._client, self.stores, self._source, self._settings)
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue
-        for key in sorted(self._stores[SPECULATIVE_DEPLOYMENT.kind].keys()):
+        for key in sorted(self.stores[SPECULATIVE_DEPLOYMENT.kind].keys()):
             queue.wake(key, True)
         self._passes = asyncio.get_running_loop().create_task(self._work(queue), name="passes")
 

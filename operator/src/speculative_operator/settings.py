@@ -37,6 +37,12 @@ class Settings:
     """Longest single request to the API server."""
     scrape_timeout_seconds: float = 2.0
     """Longest single request to a worker or an agent."""
+    external_metrics_certificates: str = ""
+    """Folder with tls.crt and tls.key for external.metrics.k8s.io; empty: not served."""
+    external_metrics_port: int = 8443
+    """Where the API server's aggregator asks for metrics."""
+    prometheus_url: str = ""
+    """Prometheus with DCGM's figures, for the metric GpuUtilization; empty: it has no value."""
     evidence_write_seconds: float = 30.0
     """Shortest time between two writes of the evidence ConfigMap."""
 

@@ -39,6 +39,9 @@ _ERRORS: Final[Mapping[int, type[ApiError]]] = {
 _NOT_APPLICABLE: Final = ("failed to create typed patch object", "failed to convert new object")
 """What server-side apply says, with 500, about an unknown field or a value of the wrong type."""
 
+_QUESTIONS: Final = frozenset({"review"})
+"""Verbs that change nothing although they are POSTs."""
+
 Observer = Callable[[str, str, int], None]
 """Told of every answered request: verb, kind, HTTP status (0: no answer)."""
 
@@ -148,7 +151,7 @@ class Client:
         if timeout_seconds is not None:
             timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         status = 0
-        fenced = method != "GET" and resource is not LEASE
+        fenced = method != "GET" and resource is not LEASE and verb not in _QUESTIONS
         if fenced and not self.fence():
             raise Unavailable(f"{verb} {path}: not sent, the Lease is not held")
         try:

@@ -26,6 +26,8 @@ METRIC_NAMES: Final = {
     ScalingMetricName.GPU_UTILIZATION: "speculative_gpu_utilization_percent",
 }
 """In external.metrics.k8s.io, whoever serves them."""
+METRIC_LABEL: Final = "speculative_dev_name"
+"""Label that a metric's selector names the resource by: also a name for Prometheus."""
 TOLERANCE_PERCENT: Final = 10
 """An autoscaler does nothing this close to its target (kube-controller-manager's default)."""
 SCALE_UP: Final[dict[str, Any]] = {
@@ -98,7 +100,7 @@ def _metric(metric: ScalingMetric, name: str) -> Body:
         "external": {
             "metric": {
                 "name": METRIC_NAMES[metric.name],
-                "selector": {"matchLabels": {labels.NAME: name}},
+                "selector": {"matchLabels": {METRIC_LABEL: name}},
             },
             "target": target,
         },
@@ -115,6 +117,7 @@ def findings(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
 
 def _targets(spec: SpeculativeDeploymentSpec, autoscaling: Autoscaling) -> Iterator[str]:
     most = spec.engine.max_num_seqs
+    overload = spec.gateway.overload
     seen: set[ScalingMetricName] = set()
     for index, metric in enumerate(autoscaling.metrics):
         field = f"spec.autoscaling.metrics[{index}]"
@@ -130,5 +133,13 @@ def _targets(spec: SpeculativeDeploymentSpec, autoscaling: Autoscaling) -> Itera
                 f"most (engine.maxNumSeqs), and an autoscaler acts {TOLERANCE_PERCENT} percent "
                 f"beyond its target; at most {max(1, most * 100 // (100 + TOLERANCE_PERCENT) - 1)}"
             )
+        if metric.name == ScalingMetricName.REQUESTS_WAITING and overload is not None:
+            queued = overload.max_queued_requests_per_pod
+            if target * (100 + TOLERANCE_PERCENT) >= queued * 100:
+                yield (
+                    f"{field}.targetPerPod {target} is never exceeded: beyond {queued} waiting "
+                    "requests a pod the gateway refuses (gateway.overload."
+                    "maxQueuedRequestsPerPod); make it smaller"
+                )
         if metric.external is not None and not {"metric", "target"} <= set(metric.external):
             yield f"{field}.external needs metric and target, as in a HorizontalPodAutoscaler"
