@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from speculative_api.engine_metrics import Histogram, Load, reading
+from speculative_api.engine_metrics import Histogram, Load, cache_usage, reading
 
 SAMPLES = pathlib.Path(__file__).parent / "samples"
 
@@ -147,3 +147,10 @@ def test_whole_requests_are_absent_where_the_engine_has_no_such_histogram():
 def test_a_bucket_without_a_readable_bound_is_left_out():
     text = 'vllm:e2e_request_latency_seconds_bucket{le="?"} 3\n'
     assert reading(text).request_seconds is None
+
+
+@pytest.mark.parametrize(
+    "name, share", [("v1-dp4-engines", 0.93), ("v1-nan-inf", None)], ids=["fullest", "no number"]
+)
+def test_share_of_the_cache_in_use_is_the_fullest_engines(name, share):
+    assert cache_usage(sample(name)) == {"kv_cache_usage": share}

@@ -20,8 +20,8 @@ from speculative_api.gateway import ROUTE_KEY, Route
 from speculative_api.rollout_rules import findings as rollout_findings
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_api.worker import Termination
-from speculative_operator.cluster.http_routes import http_route_of
 from speculative_operator.cluster.autoscaler import autoscaler_of
+from speculative_operator.cluster.http_routes import http_route_of
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,

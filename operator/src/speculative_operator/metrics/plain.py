@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from speculative_api.engine_metrics import counters, latencies, reading
+from speculative_api.engine_metrics import cache_usage, counters, latencies, reading
 from speculative_api.worker import Digest
 from speculative_operator.errors import NotReadable
 from speculative_operator.metrics.source import Target
@@ -48,6 +48,7 @@ def digest_of(page: bytes, target: Target, *, at: float) -> Digest:
             method=target.method,
             num_speculative_tokens=target.num_speculative_tokens,
             **counters(found, num_speculative_tokens=target.num_speculative_tokens),
+            **cache_usage(found),
             **latencies(found),
         )
     except (ValidationError, ValueError, OverflowError) as error:
