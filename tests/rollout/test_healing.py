@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import NOW, a_snapshot, a_status, some_words, stamp
 
@@ -89,6 +89,7 @@ def test_good_times_stay_as_they_are() -> None:
     assert healed(status, NOW) is status
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40) | st.datetimes().map(str) | st.datetimes().map(lambda d: f"{d}Z"))
 def test_whatever_is_written_there_the_result_is_readable_and_healing_is_done(text: str) -> None:
     raw = json.loads(json.dumps(a_full_status()))

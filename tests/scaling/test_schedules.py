@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_api.v1alpha1 import Autoscaling
@@ -124,6 +124,7 @@ DAILY = st.builds(
 MOMENTS = st.datetimes(datetime(2025, 1, 1), datetime(2027, 12, 31), timezones=st.just(UTC))
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(DAILY, max_size=4), MOMENTS)
 def test_bounds_never_cross_and_hold_until_the_next_change(
     schedules: list[dict[str, Any]], now: datetime
@@ -142,6 +143,7 @@ def test_bounds_never_cross_and_hold_until_the_next_change(
         assert seconds_to_change(autoscaling, now) > 0
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 59), st.integers(0, 23), st.integers(1, 24), MOMENTS)
 def test_in_utc_a_day_is_a_day(minute: int, hour: int, hours: int, now: datetime) -> None:
     schedule = a_schedule(f"{minute} {hour} * * *", hours=hours)

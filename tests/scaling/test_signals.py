@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import NOW, a_digest, a_pod, some_words
 
@@ -125,6 +125,7 @@ def test_samples_of_a_former_engine_and_old_ones_go() -> None:
 COUNTS = st.integers(0, 2**53)
 
 
+@settings(deadline=None)
 @given(COUNTS, COUNTS)
 def test_acceptance_length_is_at_least_one(generated: int, accepted: int) -> None:
     assert acceptance_length(generated, accepted) >= 1
