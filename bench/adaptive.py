@@ -1,0 +1,234 @@
+"""Adaptive draft length against fixed ones, on real vLLM: `python -m bench.adaptive`.
+
+For each workload one engine without speculation and one with it run beside each
+other. In each round every arm (none, each fixed length, adaptive) generates the
+same prompts in turn, in an order that rotates, so that slow drifts of the machine
+hit all alike. Reported are tokens per second of each arm and, for adaptive
+against the reference, the geometric mean of the paired ratios with the lower end
+of a one-sided 95 % interval (t distribution). The reference is the best of no
+speculation and the fixed lengths above 0 for n-gram, and the best fixed length,
+0 included, for draft models: at 0 a drafter still costs one pass per step.
+
+Time is that of the processor (`--clock cpu`, on machines without a GPU, where
+other jobs would hide everything) or of the wall. Engines run in `--python`;
+results go to build/bench-adaptive.json after every round.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPORT = Path("build/bench-adaptive.json")
+ENGINE = Path(__file__).with_name("adaptive_engine.py")
+PACKAGE_PARENT = Path(__file__).parents[1] / "worker/src/speculative_worker"
+LARGEST = 4
+STUDENT_95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
+"""One-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; 1.66 beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One drafter and one kind of text."""
+
+    name: str
+    draft: str
+    """`ngram`, or the folder of a draft model beside the target."""
+    kind: str
+    temperature: float
+
+
+TARGET = "SmolLM2-135M-Instruct"
+WORKLOADS = (
+    Workload("n-gram, copy-heavy", "ngram", "copy", 0.0),
+    Workload("n-gram, free text", "ngram", "free", 1.0),
+    Workload("perfect draft", TARGET, "free", 0.0),
+    Workload("useless draft", "SmolLM2-135M-8layers", "free", 0.0),
+)
+
+
+class Engine:
+    """A child process that generates on command."""
+
+    def __init__(self, told: dict[str, Any], *, python: str, log: Any) -> None:
+        read_end, write_end = os.pipe()
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self._process = subprocess.Popen(  # noqa: S603
+            [python, str(ENGINE), json.dumps(told), str(write_end)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=(write_end,),
+            env=environment,
+            text=True,
+        )
+        os.close(write_end)
+        self._answers = os.fdopen(read_end)
+        self._next()
+
+    def run(self, **command: Any) -> dict[str, Any]:
+        """One command's answer."""
+        assert self._process.stdin is not None  # noqa: S101
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return self._next()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        self._answers.close()
+
+    def _next(self) -> dict[str, Any]:
+        line = self._answers.readline()
+        if not line:
+            raise SystemExit("an engine ended; see build/bench-adaptive.log")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@contextmanager
+def engines(workload: Workload, arguments: argparse.Namespace) -> Iterator[dict[str, Engine]]:
+    """One without and one with speculation."""
+    models = Path(arguments.models)
+    options = {"max_model_len": 512, "max_num_seqs": 16, "enable_prefix_caching": False}
+    options |= {"disable_log_stats": False}
+    if arguments.clock == "cpu":
+        options |= {"dtype": "float32", "enforce_eager": True}
+        options |= {"distributed_executor_backend": "uni"}
+    speculative = {
+        "num_speculative_tokens": LARGEST,
+        "num_speculative_tokens_per_batch_size": [[1, 16, LARGEST]],
+    }
+    if workload.draft == "ngram":
+        speculative |= {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    else:
+        speculative |= {"method": "draft_model", "model": str(models / workload.draft)}
+    common = {
+        "target": str(models / TARGET),
+        "options": options,
+        "clock": arguments.clock,
+        "package_parent": str(PACKAGE_PARENT),
+    }
+    REPORT.parent.mkdir(exist_ok=True)
+    with REPORT.with_suffix(".log").open("a") as log:
+        found: dict[str, Engine] = {}
+        try:
+            for name, told in (("none", None), ("speculative", speculative)):
+                told = {**common, "speculative": told}
+                found[name] = Engine(told, python=arguments.python, log=log)
+            yield found
+        finally:
+            for engine in found.values():
+                engine.close()
+
+
+def arms_of(lengths: Sequence[int]) -> dict[str, tuple[str, int | None]]:
+    """Arm to engine and pinned length."""
+    fixed: dict[str, tuple[str, int | None]] = {f"k={k}": ("speculative", k) for k in lengths}
+    return {"none": ("none", None), **fixed, "adaptive": ("speculative", None)}
+
+
+def lower_bound(ratios: Sequence[float]) -> tuple[float, float | None]:
+    """Geometric mean of ratios, and the lower end of its one-sided 95 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return math.exp(mean), None
+    freedom = len(logs) - 1
+    quantile = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 1.66
+    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half)
+
+
+def summary(
+    workload: Workload, rounds: list[dict[str, dict[str, Any]]], clock: str
+) -> dict[str, Any]:
+    """Speeds of all arms, and adaptive against its reference."""
+    speeds = {arm: [each[arm]["tokens"] / each[arm][clock] for each in rounds] for arm in rounds[0]}
+    means = {arm: statistics.geometric_mean(values) for arm, values in speeds.items()}
+    left_out = "k=0" if workload.draft == "ngram" else "none"
+    candidates = [arm for arm in means if arm not in ("adaptive", left_out)]
+    reference = max(candidates, key=lambda arm: means[arm])
+    mean, low = lower_bound(
+        [ours / theirs for ours, theirs in zip(speeds["adaptive"], speeds[reference], strict=True)]
+    )
+    return {
+        "tokens_per_second": {arm: round(value, 2) for arm, value in means.items()},
+        "reference": reference,
+        "ratio": round(mean, 3),
+        "lower_95": None if low is None else round(low, 3),
+        "chosen": [each["adaptive"]["k"] for each in rounds],
+        "rounds": len(rounds),
+    }
+
+
+def measure(workload: Workload, arguments: argparse.Namespace, results: list[Any]) -> None:
+    """All numbers of streams of one workload."""
+    arms = arms_of(arguments.lengths)
+    with engines(workload, arguments) as running:
+        for streams in arguments.streams:
+            tokens = arguments.tokens if streams <= 4 else max(16, arguments.tokens // 2)
+            command = {"kind": workload.kind, "temperature": workload.temperature}
+            command |= {"streams": streams, "tokens": tokens}
+            for number in range(arguments.learning):
+                running["speculative"].run(**command, pinned=None, seed=1000 + number)
+            running["none"].run(**command, pinned=None, seed=999)
+            rounds: list[dict[str, dict[str, Any]]] = []
+            entry: dict[str, Any] = {"workload": workload.name, "streams": streams}
+            results.append(entry)
+            for number in range(arguments.rounds):
+                turn = number % len(arms)
+                order = [*list(arms)[turn:], *list(arms)[:turn]]
+                found = {
+                    arm: running[arms[arm][0]].run(**command, pinned=arms[arm][1], seed=number)
+                    for arm in order
+                }
+                rounds.append({arm: found[arm] for arm in arms})
+                entry |= summary(workload, rounds, arguments.clock)
+                entry["load_average"] = [round(each, 1) for each in os.getloadavg()]
+                REPORT.write_text(json.dumps(results, indent=2) + "\n")
+            print(json.dumps(entry), flush=True)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default="models", help="folder with target and drafts")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that has vLLM")
+    parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
+    parser.add_argument("--quick", action="store_true", help="two rounds of short answers")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--learning", type=int, default=3, help="runs before the first round")
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[0, 1, 2, LARGEST])
+    parser.add_argument("--only", nargs="+", default=[], help="parts of workloads' names")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.learning, arguments.tokens = 3, 2, 48
+        arguments.lengths = [0, LARGEST]
+    results: list[Any] = []
+    for workload in WORKLOADS:
+        if not arguments.only or any(part in workload.name for part in arguments.only):
+            measure(workload, arguments, results)
+
+
+if __name__ == "__main__":
+    main()
