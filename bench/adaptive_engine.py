@@ -12,7 +12,8 @@ import sys
 import time
 from typing import Any
 
-_WORDS = (
+_TEXT = """river stone lamp winter paper garden silver engine window bridge forest candle market
+mountain letter harbour violin pepper cotton thunder island needle copper meadow"""
 
 
 def prompts_of(kind: str, streams: int, seed: int) -> list[str]:
@@ -20,7 +21,7 @@ def prompts_of(kind: str, streams: int, seed: int) -> list[str]:
     chance = random.Random(seed)  # noqa: S311
     found = []
     for _ in range(streams):
-        words = [chance.choice(_WORDS) for _ in range(10)]
+        words = [chance.choice(_TEXT.split()) for _ in range(10)]
         line = " ".join(words)
         found.append(f"{line}. {line}. {line}." if kind == "copy" else f"Tell me about {line}.")
     return found

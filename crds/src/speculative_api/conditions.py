@@ -56,6 +56,7 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     DRAFTING = "Drafting"
     NOT_DRAFTING = "NotDrafting"
+    REDUCED_TO_ZERO = "ReducedToZero"
     NOT_MEASURED = "NotMeasured"
     NOT_WORSE = "NotWorse"
     NOT_CONFIGURED = "NotConfigured"
@@ -109,6 +110,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.CANARY_UNHEALTHY: "The canary's pods crash, stall or do not become ready.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
     Reason.DRAFTING: "Draft tokens are being proposed and verified.",
+    Reason.REDUCED_TO_ZERO: "Drafting was proved to work; the adaptive draft length is 0 for now, "
+    "since plain decoding is faster.",
     Reason.NOT_DRAFTING: "Speculation is configured but no draft token was proposed.",
     Reason.NOT_WORSE: "A metric showed that the canary is within its limit.",
     Reason.NOT_MEASURED: "No ready pod has answered with a digest yet.",

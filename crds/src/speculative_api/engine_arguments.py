@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from speculative_api import engine_combinations as combinations
 from speculative_api import engine_tables as tables
+from speculative_api.adaptive import adaptive_findings
 from speculative_api.engine_request import EngineRequest, request_of
 from speculative_api.engine_tables import Facts
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
@@ -54,6 +55,7 @@ def request_findings(request: EngineRequest) -> list[str]:
             request.draft_tensor_parallel_size, target_parallel_size=request.tensor_parallel_size
         ),
         *combinations.combination_findings(request, "refuse"),
+        *adaptive_findings(request),
     ]
 
 

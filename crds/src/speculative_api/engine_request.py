@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+from speculative_api.v1alpha1 import Adaptive, SpeculativeDeploymentSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ class EngineRequest:
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None
+    adaptive_mode: str = "Off"
+    adaptive_schedule: tuple[tuple[int, int], ...] = ()
+    """Last batch size of each range and its draft length."""
     max_model_len: int | None = None
     max_num_seqs: int = 64
     gpu_memory_utilization_percent: int = 90
@@ -43,6 +46,7 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
     """What a spec asks of the engine."""
     speculation, target, engine = spec.speculation, spec.target, spec.engine
     draft, ngram = speculation.draft, speculation.ngram
+    adaptive = speculation.adaptive or Adaptive()
     return EngineRequest(
         version=engine.version,
         allow_unknown_version=engine.allow_unknown_version,
@@ -62,6 +66,10 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         dtype=target.dtype.value if target.dtype else None,
         quantization=target.quantization,
         kv_cache_dtype=target.kv_cache_dtype,
+        adaptive_mode=adaptive.mode.value,
+        adaptive_schedule=tuple(
+            (each.up_to_batch_size, each.num_speculative_tokens) for each in adaptive.schedule or ()
+        ),
         max_model_len=target.max_model_len,
         max_num_seqs=engine.max_num_seqs,
         gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,

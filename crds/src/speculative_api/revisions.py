@@ -15,7 +15,12 @@ from speculative_api.v1alpha1 import REVISIONED_FIELDS, Method, SpeculativeDeplo
 HASH_LENGTH: Final = 10
 _KEYED_LISTS: Final = ("env", "imagePullSecrets")
 """Lists of `pod` whose items are known by `name`: their order says nothing."""
-_OPTIONAL_BLOCKS: Final = (("speculation", "extra"), ("pod", "resources"), ("pod", "affinity"))
+_OPTIONAL_BLOCKS: Final = (
+    ("speculation", "adaptive"),
+    ("speculation", "extra"),
+    ("pod", "resources"),
+    ("pod", "affinity"),
+)
 """Free-form blocks for which empty means absent."""
 
 

@@ -39,6 +39,21 @@ class NGram(_Lenient):
     prompt_lookup_max: int
 
 
+class BatchSizeRange(_Lenient):
+    """Draft length for batches up to a size."""
+
+    up_to_batch_size: int
+    num_speculative_tokens: int
+
+
+class WorkerAdaptive(_Lenient):
+    """Who decides how many tokens are drafted; as in the spec, never Off."""
+
+    mode: str
+    min_acceptance_percent: int | None = None
+    schedule: list[BatchSizeRange] | None = None
+
+
 class WorkerSpeculation(_Lenient):
     """How the engine drafts."""
 
@@ -49,6 +64,7 @@ class WorkerSpeculation(_Lenient):
     ngram: NGram | None = None
     custom_class: str | None = None
     allow_lossy: bool = False
+    adaptive: WorkerAdaptive | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -167,6 +183,21 @@ class Latency(_Lenient):
         return None
 
 
+class AdaptiveState(_Lenient):
+    """What draft length the engine uses and why; `mode` as in the spec, never Off."""
+
+    mode: str
+    tokens: Count | None = None
+    """Length used apart from trials, at the batch size seen last; absent where only the engine
+    knows (BatchSize) or nothing was decoded yet."""
+    gain_percent: Annotated[float, Field(ge=-100, le=1e5, allow_inf_nan=False)] | None = None
+    """Estimated tokens per second above those at length 0, where a drafter still costs a pass."""
+    zero_seconds: Annotated[float, Field(ge=0, le=2**53, allow_inf_nan=False)] | None = None
+    """How long the length has been 0; 0 while it is not."""
+    obeyed: bool = True
+    """Whether the engine used the length that was asked for."""
+
+
 class Digest(_Lenient):
     """One worker's counters with canonical names, summed over its engines.
 
@@ -190,6 +221,7 @@ class Digest(_Lenient):
     """Unix seconds at which the engine's metrics were read."""
     method: str
     num_speculative_tokens: Count | None = None
+    adaptive: AdaptiveState | None = None
     requests_finished: Count | None = None
     prompt_tokens: Count | None = None
     generated_tokens: Count | None = None

@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from speculative_api.adaptive import SCHEDULE_KEY, is_synchronous, schedule_of
 from speculative_api.conditions import WorkerReason
 from speculative_api.engine_arguments import request_findings
 from speculative_api.engine_request import EngineRequest
 from speculative_api.engine_tables import Facts, facts_of
 from speculative_api.v1alpha1 import NGramLookup
 from speculative_api.worker import WorkerConfig
+from speculative_worker.adapting import ENGINE_PACKAGE, is_online
 from speculative_worker.errors import WorkerFailure
 
 ENGINE_MODULE: Final = "vllm.entrypoints.openai.api_server"
@@ -73,13 +75,16 @@ def engine_command(
     speculative = speculative_config(config, draft_path=draft_path)
     if speculative is not None:
         command += _spoken(speculative, facts)
+    if is_online(config):
+        scheduler = "Adaptive" if is_synchronous(config.speculation.method) else "AdaptiveAsync"
+        command += ["--scheduler-cls", f"{ENGINE_PACKAGE}.scheduler.{scheduler}"]
     return command + config.extra_args
 
 
 def request_of(config: WorkerConfig) -> EngineRequest:
     """What a worker's configuration asks of the engine."""
     speculation = config.speculation
-    draft, ngram = speculation.draft, speculation.ngram
+    draft, ngram, adaptive = speculation.draft, speculation.ngram, speculation.adaptive
     return EngineRequest(
         version=config.engine_version,
         allow_unknown_version=config.allow_unknown_version,
@@ -98,6 +103,11 @@ def request_of(config: WorkerConfig) -> EngineRequest:
         dtype=config.dtype,
         quantization=config.quantization,
         kv_cache_dtype=config.kv_cache_dtype,
+        adaptive_mode=adaptive.mode if adaptive else "Off",
+        adaptive_schedule=tuple(
+            (each.up_to_batch_size, each.num_speculative_tokens)
+            for each in (adaptive.schedule if adaptive else None) or ()
+        ),
         max_model_len=config.max_model_len,
         max_num_seqs=config.max_num_seqs,
         gpu_memory_utilization_percent=config.gpu_memory_utilization_percent,
@@ -134,6 +144,8 @@ def speculative_config(config: WorkerConfig, *, draft_path: str | None) -> dict[
         base["draft_tensor_parallel_size"] = speculation.draft.tensor_parallel_size
     elif method not in ("MTP", "DSpark", "Suffix"):
         raise _invalid(f"method {method} needs a draft model")
+    if schedule := schedule_of(request_of(config)):
+        base[SCHEDULE_KEY] = schedule
     if twice := sorted(speculation.extra.keys() & base.keys()):
         raise _invalid(f"speculation.extra repeats {', '.join(twice)}")
     return base | speculation.extra

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from speculative_api.engine_metrics import Histogram, Reading
-from speculative_api.worker import Digest
+from speculative_api.worker import AdaptiveState, Digest
 
 _PREFIX: Final = "speculative_worker_"
 _COUNTERS: Final = (
@@ -43,6 +43,7 @@ def _lines(digest: Digest, reading: Reading | None) -> Iterator[str]:
         yield from _single(f"{name}_total", says, "counter", getattr(digest, name))
     for name, says in _GAUGES:
         yield from _single(f"requests_{name}", says, "gauge", getattr(digest, name))
+    yield from _adaptive(digest.adaptive)
     if reading is None:
         return
     yield from _single(
@@ -62,6 +63,21 @@ def _lines(digest: Digest, reading: Reading | None) -> Iterator[str]:
     yield from _histogram(
         "request_latency_seconds", "Whole requests, waiting included.", reading.request_seconds
     )
+
+
+def _adaptive(state: AdaptiveState | None) -> Iterator[str]:
+    if state is None:
+        return
+    yield from _single(
+        "adaptive_draft_tokens", "Draft length in use apart from trials.", "gauge", state.tokens
+    )
+    if state.gain_percent is not None:
+        yield from _single(
+            "adaptive_gain_ratio",
+            "Estimated tokens per second over those at draft length 0.",
+            "gauge",
+            1 + state.gain_percent / 100,
+        )
 
 
 def _single(name: str, says: str, kind: str, value: float | None) -> Iterator[str]:

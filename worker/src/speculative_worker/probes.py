@@ -12,6 +12,7 @@ from aiohttp import web
 
 from speculative_api.engine_metrics import Reading, cache_usage, counters, latencies
 from speculative_api.worker import Digest
+from speculative_worker.adapting import state_of
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.exposition import exposition
 from speculative_worker.settings import Settings
@@ -103,6 +104,7 @@ def digest_of(
         sampled_at=sampled_at,
         method=speculation.method,
         num_speculative_tokens=tokens,
+        adaptive=state_of(settings.config, state.adapting),
         **figures,
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from speculative_api.engine_metrics import Reading
+from speculative_worker.adapting import Adapting
 
 
 class Phase(StrEnum):
@@ -39,6 +40,8 @@ class WorkerState:
     """Takes out of the engine's counters what its heartbeats had counted."""
     stalled_since: float | None = None
     """Monotonic seconds at which the stall was found; None while the engine makes progress."""
+    adapting: Adapting | None = None
+    """Where the engine's scheduler says what draft length it uses; None where it is vLLM's own."""
     stall: str = ""
     """The rule that found the stall, with its numbers."""
 

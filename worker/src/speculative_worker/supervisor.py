@@ -16,6 +16,7 @@ from typing import Final
 from speculative_api.conditions import WorkerReason
 from speculative_worker import engine as engines
 from speculative_worker import termination
+from speculative_worker.adapting import prepare
 from speculative_worker.classify import engine_failure
 from speculative_worker.drain import drain
 from speculative_worker.engine import Engine, EngineEnded
@@ -137,12 +138,13 @@ class Worker:
         )
 
     async def _start_engine(self, command: list[str]) -> Engine:
+        environment = process_environment()
         try:
+            self._state.adapting = prepare(self._settings.config)
+            if self._state.adapting is not None:
+                environment = self._state.adapting.environment(self._settings.config, environment)
             engine = await engines.start(
-                command,
-                environment=process_environment(),
-                now=time.time(),
-                observer=self._see,
+                command, environment=environment, now=time.time(), observer=self._see
             )
         except OSError as error:
             raise WorkerFailure(

@@ -18,6 +18,8 @@ from speculative_api.status import RetiringStatus as RetiringStatus
 from speculative_api.status import SpeculativeDeploymentStatus as SpeculativeDeploymentStatus
 from speculative_api.status import StableStatus as StableStatus
 from speculative_api.status import Verdict as Verdict
+from speculative_api.v1alpha1.adaptive import Adaptive as Adaptive
+from speculative_api.v1alpha1.adaptive import AdaptiveMode as AdaptiveMode
 from speculative_api.v1alpha1.analysis import Analysis as Analysis
 from speculative_api.v1alpha1.analysis import MetricCheck as MetricCheck
 from speculative_api.v1alpha1.analysis import MetricName as MetricName

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from speculative_api.base import Model, configuration, rule
 from speculative_api.engine_tables import all_aliases
+from speculative_api.v1alpha1.adaptive import Adaptive
 from speculative_api.v1alpha1.common import ModelSource, Opaque
 
 _NEED_A_DRAFT: Final = "['DraftModel', 'Eagle', 'Eagle3', 'Medusa', 'MLPSpeculator', 'DFlash']"
@@ -120,6 +121,11 @@ class Speculation(Model):
             "choose a method",
             ".method",
         ),
+        rule(
+            "self.method != 'None' || !has(self.adaptive) || self.adaptive.mode == 'Off'",
+            "method None drafts nothing: remove speculation.adaptive, or choose a method",
+            ".adaptive",
+        ),
     )
     method: MethodName = Field(
         description="How tokens are drafted: DraftModel (a smaller model), NGram (copied from the "
@@ -157,6 +163,11 @@ class Speculation(Model):
         default=None,
         description="Says in words that users may get other text than the target's: only then "
         "are acceptance settings in extra that change the output let through.",
+    )
+    adaptive: Adaptive | None = Field(
+        default=None,
+        description="Lets the draft length change, down to 0. Absent: it is always "
+        "numSpeculativeTokens.",
     )
     extra: Opaque | None = Field(
         default=None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from speculative_api import labels
-from speculative_api.v1alpha1 import Method, Speculation
+from speculative_api.v1alpha1 import Adaptive, AdaptiveMode, Method, Speculation
 from speculative_api.worker import (
     CONFIG_VARIABLE,
     ENDPOINTS_FOLLOW_SECONDS,
@@ -19,6 +19,7 @@ from speculative_api.worker import (
     Lora,
     NGram,
     Simulation,
+    WorkerAdaptive,
     WorkerConfig,
     WorkerSpeculation,
     WorkerWarmup,
@@ -86,8 +87,15 @@ def _speculation(speculation: Speculation) -> WorkerSpeculation:
         ngram=ngram,
         custom_class=speculation.custom_class,
         allow_lossy=speculation.allow_lossy is not None,
+        adaptive=_adaptive(speculation.adaptive),
         extra=dict(speculation.extra or {}),
     )
+
+
+def _adaptive(adaptive: Adaptive | None) -> WorkerAdaptive | None:
+    if adaptive is None or adaptive.mode is AdaptiveMode.OFF:
+        return None
+    return WorkerAdaptive(**adaptive.model_dump(mode="json"))
 
 
 def pod_template(words: Words, *, name: str, settings: Settings) -> Template:

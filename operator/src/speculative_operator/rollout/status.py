@@ -8,7 +8,6 @@ from speculative_api.v1alpha1 import (
     CanaryStatus,
     Condition,
     GuardStatus,
-    Method,
     RestartStatus,
     SpeculativeDeploymentStatus,
     StableStatus,
@@ -28,6 +27,7 @@ from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.remarks import remarks, silence
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
+from speculative_operator.rollout.speculating import speculating
 from speculative_operator.rollout.steps import step_at, steps_of
 from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
@@ -113,7 +113,7 @@ def _conditions(snapshot: Snapshot, assessment: Assessment) -> list[Found]:
         _accepted(snapshot),
         _available(snapshot),
         _progressing(snapshot, assessment),
-        _speculating(snapshot),
+        speculating(snapshot),
         _gateway(snapshot),
         *((scaling,) if scaling else ()),
     ]
@@ -288,23 +288,6 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
         passed = seconds_since(canary.step_started_at, snapshot.now)
         at += f" ({int(passed // 30) * 30} of {step.pause.duration_seconds} s)"
     return Reason.CANARY_WEIGHTED, f"{at}. {details}".rstrip()
-
-
-def _speculating(snapshot: Snapshot) -> Found:
-    kind, stable = ConditionType.SPECULATION_ACTIVE, snapshot.status.stable
-    digests = [p.digest for p in snapshot.pods_of(stable.hash) if p.digest] if stable else []
-    if not digests:
-        return kind, "Unknown", Reason.NOT_MEASURED, "No pod of stable has answered yet."
-    if all(digest.method == Method.NONE for digest in digests):
-        return kind, "Unknown", Reason.NOT_CONFIGURED, "The stable revision drafts nothing."
-    drafted = sum(digest.draft_tokens or 0 for digest in digests)
-    generated = sum(digest.generated_tokens or 0 for digest in digests)
-    if drafted > 0:
-        return kind, "True", Reason.DRAFTING, "Draft tokens are being proposed and verified."
-    if generated > 0:
-        message = "Tokens were generated and none was drafted: check the method against the load."
-        return kind, "False", Reason.NOT_DRAFTING, message
-    return kind, "Unknown", Reason.NOT_MEASURED, "No token was generated yet."
 
 
 def _gateway(snapshot: Snapshot) -> Found:

@@ -52,20 +52,20 @@ class AdaptiveMixin:
         self._ended_at: float | None = None
         self._runs: list[int] = []
         self._obeyed = True
-        self._fill()
+        self._zero_since: float | None = None
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step of the engine's, with our draft length."""
+        self._fill()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         batch = len(output.num_scheduled_tokens)
         self._scheduled.append((output, self._asked))
         if batch:
             asked = output.num_spec_tokens_to_schedule
             # One that was dropped silently would make every figure here a lie.
-            self._obeyed = asked == self._controller.length(batch)
+            self._obeyed = asked == (self.dynamic_sd_lookup or [None] * (batch + 1))[batch]
             self._asked = asked
             self._controller.advance(batch=batch, now=type(self).clock())
-            self._fill()
         return output
 
     def update_from_output(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,13 +106,16 @@ class AdaptiveMixin:
             self._report.offer(lambda: self._state(batch), now=now)
 
     def _state(self, batch: int) -> dict[str, Any]:
-        choice = self._controller.choice(batch)
+        choice, now = self._controller.choice(batch), time.monotonic()
+        if choice.k:
+            self._zero_since = None
+        elif self._zero_since is None:
+            self._zero_since = now
         return {
             "tokens": choice.k,
             "gainPercent": round(100 * (choice.gain - 1)),
-            "batch": batch,
+            "zeroSeconds": round(now - self._zero_since) if self._zero_since is not None else 0,
             "obeyed": self._obeyed,
-            "at": time.time(),
         }
 
     def _fill(self) -> None:

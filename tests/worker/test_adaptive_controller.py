@@ -1,0 +1,187 @@
+"""The controller over engines of formulas: it finds the best length, follows, and costs little."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.worker.adaptive_model import Engine, a_cost
+
+from speculative_worker.adaptive.acceptance import Acceptance
+from speculative_worker.adaptive.controller import Controller
+from speculative_worker.adaptive.cost import StepCost
+
+GPU = a_cost(0.02, 0.0015, 0.00002)
+PROCESSOR = a_cost(0.05, 0.012, 0.004)
+BIG_DRAFT = a_cost(0.045, 0.02, 0.004)
+LOOK_UP = a_cost(0.05, 0.0003, 0.008)
+CLIFF = a_cost(0.02, 0.001, 0.002, free=32)
+"""Verifying is free up to 32 tokens in a batch, then dear."""
+COSTS = {"gpu": GPU, "processor": PROCESSOR, "big": BIG_DRAFT, "look-up": LOOK_UP, "cliff": CLIFF}
+DRAFTS = {
+    "perfect": [1.0],
+    "useless": [0.014],
+    "good": [0.8],
+    "falling": [0.9, 0.6, 0.3],
+    "copied": [0.7, 0.95],
+    "rarely found": [0.08, 0.5],
+}
+
+
+def a_controller(**words):
+    return Controller(**{"largest": 5, "max_batch": 64} | words)
+
+
+def used(engine, batch, before):
+    """Share of the best rate that the lengths used since would have on average."""
+    steps = {k: engine.lengths[k] - before.get(k, 0) for k in engine.lengths}
+    seconds = {k: count * engine.cost(batch, k, k) for k, count in steps.items()}
+    tokens = sum(engine.rate(batch, k) * seconds[k] for k in seconds)
+    return tokens / sum(seconds.values()) / engine.best(batch)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("cost", COSTS)
+def test_it_converges_to_within_3_percent_of_the_best_length(cost, draft, batch):
+    engine, controller = Engine(COSTS[cost], DRAFTS[draft], seed=batch), a_controller()
+    engine.run(controller, batch=batch, seconds=30)
+    before = dict(engine.lengths)
+    engine.run(controller, batch=batch, seconds=60)
+    assert used(engine, batch, before) >= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize(
+    "first, then",
+    [
+        ("useless", "perfect"),
+        ("perfect", "useless"),
+        ("rarely found", "copied"),
+        ("copied", "rarely found"),
+    ],
+)
+@pytest.mark.parametrize("cost", ["gpu", "processor", "big", "look-up"])
+def test_a_changed_workload_is_followed_within_30_seconds(cost, first, then, batch):
+    engine = Engine(COSTS[cost], DRAFTS[first], seed=batch, noise=0.1)
+    controller = a_controller()
+    engine.run(controller, batch=batch, seconds=60)
+    engine.chances = DRAFTS[then]
+    engine.run(controller, batch=batch, seconds=30)
+    before = dict(engine.lengths)
+    engine.run(controller, batch=batch, seconds=30)
+    assert used(engine, batch, before) >= 0.93
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    base=st.floats(0.01, 0.08),
+    draft=st.floats(0.0, 0.03),
+    token=st.floats(0.0, 0.004),
+    chances=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5),
+    batch=st.sampled_from([1, 3, 8]),
+    noise=st.sampled_from([0.0, 0.1]),
+)
+def test_whatever_the_engine_is_like_it_is_never_much_worse_than_the_best(
+    base, draft, token, chances, batch, noise
+):
+    engine = Engine(a_cost(base, draft, token), chances, noise=noise)
+    controller = a_controller()
+    engine.run(controller, batch=batch, seconds=40)
+    before = dict(engine.lengths)
+    engine.run(controller, batch=batch, seconds=40)
+    assert set(engine.lengths) <= set(range(6))
+    assert used(engine, batch, before) >= (0.93 if noise == 0 else 0.88)
+
+
+def test_lengths_follow_the_batch_size():
+    engine, controller = Engine(CLIFF, [1.0]), a_controller()
+    for _ in range(40):
+        for batch in (1, 48):
+            engine.run(controller, batch=batch, seconds=2)
+    assert controller.choice(1).k == 5
+    assert controller.choice(48).k == 0
+
+
+def test_a_machine_that_gets_slower_changes_no_estimate():
+    slower = a_cost(0.05, 0.012, 0.004)
+    engine, controller = Engine(PROCESSOR, [0.8]), a_controller()
+    engine.run(controller, batch=1, seconds=40)
+    before = controller.choice(1)
+    engine.cost = lambda batch, verified, drafted: 3 * slower(batch, verified, drafted)
+    engine.run(controller, batch=1, seconds=40)
+    # Lengths 2 and 3 are equal within a percent here.
+    assert abs(controller.choice(1).k - before.k) <= 1
+    assert controller.choice(1).gain == pytest.approx(before.gain, rel=0.1)
+
+
+def test_the_gain_is_that_over_plain_decoding():
+    engine, controller = Engine(GPU, [1.0]), a_controller()
+    engine.run(controller, batch=1, seconds=60)
+    found = controller.choice(1)
+    assert found.k == 5
+    assert found.gain == pytest.approx(engine.rate(1, 5) / engine.rate(1, 0), rel=0.05)
+
+
+def test_lengths_that_accept_less_than_the_threshold_are_not_used():
+    engine = Engine(a_cost(0.05, 0.0, 0.0), [0.9, 0.5, 0.1])
+    free, held = a_controller(), a_controller(min_acceptance_percent=60)
+    for controller in (free, held):
+        engine.run(controller, batch=1, seconds=60)
+    # 0.9, 0.68 and 0.47 of 1, 2 and 3 tokens are accepted; here a longer draft costs nothing.
+    assert free.choice(1).k >= 3
+    assert held.choice(1).k == 2
+
+
+def test_at_length_0_trials_lose_little():
+    engine, controller = Engine(BIG_DRAFT, [0.0]), a_controller()
+    engine.run(controller, batch=4, seconds=30)
+    before = dict(engine.lengths)
+    engine.run(controller, batch=4, seconds=300)
+    assert used(engine, 4, before) >= 0.98
+    assert engine.lengths[1] > before.get(1, 0), "it still looks now and then"
+
+
+def test_a_new_batch_size_begins_with_what_its_neighbour_uses():
+    engine, controller = Engine(BIG_DRAFT, [0.0]), a_controller()
+    engine.run(controller, batch=4, seconds=30)
+    assert controller.length(8) == 0
+    assert a_controller().length(8) == 5
+
+
+def test_impossible_times_are_left_out():
+    controller = a_controller()
+    controller.timed(batch=1, k=5, seconds=0.0, now=1.0)
+    controller.timed(batch=1, k=5, seconds=-1.0, now=1.0)
+    assert controller.choice(1).k == 5
+
+
+def test_acceptance_counts_a_position_only_where_it_was_reached():
+    acceptance = Acceptance(3)
+    for now in range(200):
+        acceptance.observe(drafted=3, runs=[0, 1, 3, 3], now=now * 0.01)
+    one, two, three = acceptance.expected()[1:]
+    assert one == pytest.approx(0.75, abs=0.02)
+    assert two == pytest.approx(0.75 + 0.5, abs=0.02)
+    assert three == pytest.approx(0.75 + 0.5 + 0.5, abs=0.02)
+
+
+def test_old_acceptance_fades_and_silence_changes_nothing():
+    acceptance = Acceptance(2)
+    for now in range(100):
+        acceptance.observe(drafted=2, runs=[0], now=now * 0.1)
+    acceptance.observe(drafted=0, runs=[0], now=1000.0)
+    assert acceptance.expected()[1] < 0.01
+    for now in range(30):
+        acceptance.observe(drafted=2, runs=[2], now=40 + now * 0.1)
+    assert acceptance.expected()[1] > 0.75
+
+
+def test_costs_between_measured_lengths_are_interpolated():
+    cost = StepCost(4)
+    for k, seconds in ((4, 0.3), (0, 0.1)):
+        for _ in range(8):
+            cost.observe(k, seconds, trial=k == 0)
+    relative = cost.relative()
+    ratios = [each / relative[0] for each in relative]
+    assert ratios == pytest.approx([1, 1.5, 2, 2.5, 3], rel=0.01)
