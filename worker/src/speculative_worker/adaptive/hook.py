@@ -63,7 +63,8 @@ class AdaptiveMixin:
         if batch:
             asked = output.num_spec_tokens_to_schedule
             # One that was dropped silently would make every figure here a lie.
-            self._obeyed = asked == (self.dynamic_sd_lookup or [None] * (batch + 1))[batch]
+            table = self.dynamic_sd_lookup
+            self._obeyed = table is not None and asked == table[batch]
             self._asked = asked
             self._controller.advance(batch=batch, now=type(self).clock())
         return output
