@@ -4,6 +4,7 @@ import pytest
 import yaml
 from tests.charts.dry_run import dry_run
 from tests.cluster.envtest import Server
+from tests.cluster.http_route_kind import Kind
 from tests.golden import cases
 
 pytestmark = pytest.mark.cluster
@@ -11,5 +12,12 @@ pytestmark = pytest.mark.cluster
 
 @pytest.mark.parametrize("case", cases.names())
 def test_the_server_takes_every_object(case: str, api_server: Server) -> None:
-    for body in yaml.safe_load_all(cases.rendered(case)):
-        dry_run(api_server, body)
+    bodies = list(yaml.safe_load_all(cases.rendered(case)))
+    kind = Kind(api_server)
+    if any(body["kind"] == "HTTPRoute" for body in bodies):
+        kind.install()
+    try:
+        for body in bodies:
+            dry_run(api_server, body)
+    finally:
+        kind.remove()

@@ -1,16 +1,12 @@
 """`gateway.mode: GatewayAPI` against a real API server, with and without the real CRDs."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-import yaml
-from e2e.cluster.gateway_api import crds
-from e2e.cluster.settings import current_settings
-from tests.cluster.envtest import Server, _is_established
+from tests.cluster.envtest import Server
+from tests.cluster.http_route_kind import Kind
 from tests.cluster.waiting import until
 from tests.reconcile.simulation import JSON, Simulation
 from tests.reconcile.test_rollout_on_server import (
@@ -31,52 +27,8 @@ from speculative_operator.errors import NotFound
 
 pytestmark = pytest.mark.cluster
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GATEWAY = {"mode": "GatewayAPI", "parentRef": {"name": "edge", "namespace": "infra"}}
 PATIENCE_SECONDS = 30.0
-
-
-class Kind:
-    """The real CRD of HTTPRoute, which comes and goes."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        (self._file,) = [p for p in crds(current_settings()) if "_httproutes" in p.name]
-        self._name = yaml.safe_load(self._file.read_text())["metadata"]["name"]
-
-    def install(self) -> None:
-        self._server.raw("POST", CRDS, self._file.read_bytes())
-        self._until(lambda: _is_established(self._read()))
-        self._until(lambda: b"HTTPRoute" in self._server.raw("GET", HTTP_ROUTE.path("default")))
-
-    def remove(self) -> None:
-        try:
-            self._server.raw("DELETE", f"{CRDS}/{self._name}")
-        except OSError:
-            return
-        self._until(lambda: self._is_gone())
-
-    def _read(self) -> JSON:
-        found: JSON = yaml.safe_load(self._server.raw("GET", f"{CRDS}/{self._name}"))
-        return found
-
-    def _is_gone(self) -> bool:
-        try:
-            self._server.raw("GET", f"{CRDS}/{self._name}")
-        except OSError:
-            return True
-        return False
-
-    def _until(self, question: Any) -> None:
-        limit = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                if question():
-                    return
-            except OSError:
-                pass
-            assert time.monotonic() < limit, "the API server did not follow"
-            time.sleep(0.05)
 
 
 @pytest.fixture
