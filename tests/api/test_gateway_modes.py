@@ -101,6 +101,18 @@ def test_at_somebody_elses_gateway_the_rest_is_taken(spec: dict[str, Any]) -> No
     assert said(**spec) == []
 
 
+def test_without_a_gateway_there_are_no_hosts() -> None:
+    found = said(**without(hosts=["chat.example.com"]))
+    assert [field for field, _ in found] == ["spec.gateway.hosts"]
+
+
+def test_source_ranges_need_a_load_balancer() -> None:
+    ranges = {"loadBalancerSourceRanges": ["10.0.0.0/8"]}
+    found = said(gateway={"service": {"type": "NodePort", **ranges}})
+    assert [field for field, _ in found] == ["spec.gateway.service.loadBalancerSourceRanges"]
+    assert said(gateway={"service": {"type": "LoadBalancer", **ranges}}) == []
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_without_a_gateway_only_pauses_are_steps(step: str) -> None:
     found = said(**without(), rollout={"steps": [{"pause": {}}, {step: STEPS[step]}]})

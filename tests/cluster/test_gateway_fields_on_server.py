@@ -21,8 +21,17 @@ KEYS = {"apiKeysSecret": "chat-keys"}
         {"sessionAffinityHeader": "x-session-id"},
         {"mode": "None", "service": {"type": "NodePort"}},
         {"mode": "GatewayAPI", "parentRef": {"name": "edge", "namespace": "infra"}},
+        {"hosts": ["chat.example.com", "*.example.com"]},
     ],
-    ids=["keys", "keys and requests", "keys and tokens", "sessions", "no gateway", "HTTPRoute"],
+    ids=[
+        "keys",
+        "keys and requests",
+        "keys and tokens",
+        "sessions",
+        "no gateway",
+        "HTTPRoute",
+        "hosts",
+    ],
 )
 def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="took it"):
@@ -43,6 +52,9 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
         ({"mode": "None", "auth": KEYS}, "only the gateway of mode Envoy does this"),
         ({"mode": "GatewayAPI"}, "mode GatewayAPI needs parentRef"),
+        ({"hosts": ["Chat.example.com"]}, "should match"),
+        ({"hosts": ["chat.example.com:80"]}, "should match"),
+        ({"hosts": ["a.example", "a.example"]}, "Duplicate value"),
         (
             {"mode": "GatewayAPI", "parentRef": {"name": "edge"}, "service": {"type": "NodePort"}},
             "users reach your Gateway",
@@ -57,6 +69,9 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         "tiny bodies",
         "keys and nobody to ask for them",
         "no Gateway to be at",
+        "capitals in a host",
+        "port in a host",
+        "a host twice",
         "a Service before another's Gateway",
     ],
 )

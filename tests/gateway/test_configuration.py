@@ -64,6 +64,7 @@ ROUTES = {
         max_request_body_bytes=4_194_304,
     ),
     "lane-rules": gateway.Route(
+        hosts=("chat.example.com", "*.chat.example.com"),
         owner_uid="u",
         sequence=10,
         model="m",

@@ -99,3 +99,41 @@ async def test_every_openai_path_arrives_as_it_was_sent(
         arrived = {"backend": "stable", "method": method, "path": path, "body": body}
         assert await answer.json() == arrived
         assert answer.headers["x-speculative-revision"] == STABLE
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("chat.example.com", 200),
+        ("CHAT.example.com:8080", 200),
+        ("a.b.wild.example.com", 200),
+        ("wild.example.com", 404),
+        ("example.com", 404),
+        ("127.0.0.1", 404),
+    ],
+)
+async def test_only_named_hosts_are_served(
+    proxy: Gateway, stable: Backend, host: str, status: int
+) -> None:
+    proxy.endpoints(**{STABLE: [stable]})
+    await proxy.route(backend(STABLE, 100), hosts=("chat.example.com", "*.wild.example.com"))
+    async with proxy.post(Host=host) as answer:
+        assert answer.status == status
+        if status == 404:
+            assert "host name is not served" in (await answer.json())["error"]["message"]
+
+
+async def test_an_unknown_host_is_not_asked_for_a_key(proxy: Gateway, stable: Backend) -> None:
+    proxy.endpoints(**{STABLE: [stable]})
+    proxy.keys(alice="alices-secret-key")
+    await proxy.route(
+        backend(STABLE, 100),
+        hosts=("chat.example.com",),
+        schema_version=2,
+        auth=gateway.Auth(api_keys_secret="chat-keys"),
+    )
+    async with proxy.post(Host="chat.example.com") as answer:
+        assert answer.status == 401
+    async with proxy.post(Host="elsewhere.example.com") as answer:
+        assert answer.status == 404
+    assert stable.requests == 0

@@ -94,3 +94,39 @@ async def test_the_gateway_goes_and_comes_back_with_the_mode(
     after = await outside.get(SERVICE, "default", f"{simulation.name}-gateway")
     assert after["spec"]["clusterIP"] == before["spec"]["clusterIP"]
     assert simulation.weights_seen[-1] == ((first, 100),)
+
+
+async def test_the_service_follows_the_spec_and_gives_back_what_is_no_longer_said(
+    outside: Client, operator: CrashingClient
+) -> None:
+    run = Run(Simulation(outside, "shown"), operator)
+    simulation = run.simulation
+    told = {
+        "type": "LoadBalancer",
+        "annotations": {"example.com/internal": "true", "example.com/team": "search"},
+        "loadBalancerSourceRanges": ["10.0.0.0/8", "192.0.2.0/24"],
+    }
+
+    async def live() -> JSON:
+        await run.passes()
+        return await outside.get(SERVICE, "default", f"{simulation.name}-gateway")
+
+    def shown(service: JSON) -> set[str]:
+        return {key for key in service["metadata"]["annotations"] if "example.com" in key}
+
+    await simulation.create(gateway={"service": told})
+    found = await live()
+    assert found["spec"]["type"] == "LoadBalancer"
+    assert found["spec"]["loadBalancerSourceRanges"] == told["loadBalancerSourceRanges"]
+    assert shown(found) == set(told["annotations"])
+    address = found["spec"]["clusterIP"]
+    less = {"annotations": {"example.com/team": None}, "loadBalancerSourceRanges": None}
+    await simulation.change({"spec": {"gateway": {"service": less}}})
+    found = await live()
+    assert "loadBalancerSourceRanges" not in found["spec"]
+    assert shown(found) == {"example.com/internal"}
+    await simulation.change({"spec": {"gateway": {"service": None}}})
+    found = await live()
+    assert (found["spec"]["type"], found["spec"]["clusterIP"]) == ("ClusterIP", address)
+    assert shown(found) == set()
+    assert "nodePort" not in found["spec"]["ports"][0]

@@ -112,6 +112,8 @@ class Route(_Lenient):
     """Rises with every change; an agent ignores a lower number of the same owner."""
     model: str
     """The name clients put into `model`; shown by the agent, not matched on."""
+    hosts: tuple[str, ...] = ()
+    """Host names that are served, `*.` first for all under a name; empty: every one."""
     default: Hash | None = None
     """Revision that gets everything should the runtime weights be lost."""
     backends: tuple[Backend, ...] = ()

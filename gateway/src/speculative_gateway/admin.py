@@ -171,6 +171,6 @@ async def differences(
 
 
 def content_digest_of_routes(routes: Any) -> str:
-    """The digest carried by the only virtual host; empty without one."""
+    """The digest carried by the first virtual host; empty without one."""
     hosts = routes.get("virtual_hosts", [])
     return content_digest(hosts[0]) if hosts else ""

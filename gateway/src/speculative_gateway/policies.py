@@ -39,6 +39,8 @@ _LUA = _TYPE + "envoy.extensions.filters.http.lua.v3."
 _RBAC = _TYPE + "envoy.extensions.filters.http.rbac.v3."
 _BODY = _TYPE + "envoy.extensions.filters.http.buffer.v3."
 _OFF = {"@type": _TYPE + "envoy.config.route.v3.FilterConfig", "disabled": True}
+NO_POLICIES: dict[str, Any] = {"typed_per_filter_config": {API_KEYS: _OFF}}
+"""Of a virtual host that reaches no worker: nobody is asked for a key to be told so."""
 _COST_SCRIPT = f"""
 local NAMES = {{"max_tokens", "max_completion_tokens", "max_output_tokens"}}
 -- Of a name given twice the larger counts; text inside a prompt has its quotes escaped.

@@ -10,10 +10,11 @@ from .fallback import ANSWERING, destination, spare_of
 from .keys import Keys
 from .lanes import by_rule
 from .logs import LANE
-from .policies import policies
+from .policies import NO_POLICIES, policies
 
 NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
 NO_BACKEND = "No revision is ready to serve yet. Try again later."
+NO_HOST = "This host name is not served here."
 NOT_FOUND = "Only paths under /v1/ are served here."
 
 _TYPE = "type.googleapis.com/"
@@ -21,7 +22,11 @@ _REPLACE = "OVERWRITE_IF_EXISTS_OR_ADD"
 
 
 def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
-    """The route configuration, its one virtual host marked with its digest."""
+    """The route configuration, its first virtual host marked with its digest.
+
+    Host names that are not ours have a second one, which needs no mark: it is
+    there whenever the first has names of its own.
+    """
     lane = {
         "headers": [{"name": labels.LANE_HEADER, "string_match": {"exact": "native"}}],
         "prefix": "/v1/",
@@ -42,7 +47,7 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     accelerated = _in_lane("accelerated", accelerated, route)
     host: dict[str, Any] = {
         "name": "all",
-        "domains": ["*"],
+        "domains": list(route.hosts) or ["*"],
         "routes": [
             native,
             *by_rule(route, native=native, accelerated=accelerated),
@@ -54,7 +59,17 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     if not route.revision_headers:
         # A worker must not say it either.
         host["response_headers_to_remove"] = [labels.REVISION_HEADER, labels.LANE_HEADER]
-    return {"name": ROUTES, "validate_clusters": True, "virtual_hosts": [marked(host)]}
+    found: dict[str, Any] = {"name": ROUTES, "validate_clusters": True}
+    if not route.hosts:
+        return {**found, "virtual_hosts": [marked(host)]}
+    others = {
+        "name": "others",
+        "domains": ["*"],
+        "routes": [_answer({"prefix": "/"}, 404, NO_HOST)],
+        **NO_POLICIES,
+    }
+    hosts = [marked(host), others]
+    return {**found, "ignore_port_in_host_matching": True, "virtual_hosts": hosts}
 
 
 def _split(route: gateway.Route) -> dict[str, Any]:

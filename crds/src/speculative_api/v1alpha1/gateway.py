@@ -103,6 +103,14 @@ class Lanes(Model):
 class GatewayService(Model):
     """The Service in front of the gateway."""
 
+    model_config = configuration(
+        rule(
+            "self.type == 'LoadBalancer' || !has(self.loadBalancerSourceRanges) || "
+            "size(self.loadBalancerSourceRanges) == 0",
+            "loadBalancerSourceRanges needs a load balancer: set type LoadBalancer",
+            ".loadBalancerSourceRanges",
+        ),
+    )
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         default="ClusterIP", description="Service type. Default ClusterIP."
     )
@@ -207,7 +215,7 @@ class GatewayMode(StrEnum):
 
 WITHOUT_GATEWAY = ("mode", "service")
 """The fields of `gateway` that mean something in mode None."""
-WITH_GATEWAY_API = ("mode", "parentRef", "timeouts")
+WITH_GATEWAY_API = ("hosts", "mode", "parentRef", "timeouts")
 """The fields of `gateway` that mean something in mode GatewayAPI."""
 
 
@@ -260,6 +268,11 @@ class Gateway(Model):
             ".mode",
         ),
         rule(
+            "self.mode != 'None' || !has(self.hosts) || size(self.hosts) == 0",
+            "without a gateway every host name leads to stable: leave hosts out",
+            ".hosts",
+        ),
+        rule(
             "self.mode != 'None' || !has(self.timeouts)",
             "without a gateway there are no timeouts: leave them out, or use mode Envoy",
             ".timeouts",
@@ -292,6 +305,22 @@ class Gateway(Model):
         "Gateway; what that really uses can't be seen, so a weight counts 30 s after it was "
         "accepted. None: no gateway, the Service leads to the pods of stable; a rollout then has "
         "no weights, only pauses. Default Envoy.",
+    )
+    hosts: list[
+        Annotated[
+            str,
+            Field(
+                max_length=253,
+                pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+            ),
+        ]
+    ] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Host names that are served, for instance chat.example.com or *.example.com; "
+        "any other is answered 404, the Service's own name included. Ports don't matter. Every "
+        "name when empty.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     parent_ref: ParentRef | None = Field(
         default=None, description="With mode GatewayAPI: the Gateway that the route belongs to."

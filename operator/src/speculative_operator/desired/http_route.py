@@ -37,6 +37,7 @@ def http_route(
         },
         "spec": {
             "parentRefs": [_parent(parent)],
+            **({"hostnames": list(hosts)} if (hosts := snapshot.spec.gateway.hosts) else {}),
             "rules": [
                 # Without a lane an empty list, which is an error: never another lane's answer.
                 _rule(snapshot, native, headers=named),

@@ -32,6 +32,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         owner_uid=snapshot.uid,
         sequence=0,
         model=_model_name(snapshot, decision),
+        hosts=tuple(snapshot.spec.gateway.hosts),
         default=_default(decision),
         backends=tuple(
             _backend(snapshot, decision, share.hash, share.weight) for share in decision.shares
