@@ -45,6 +45,24 @@ async def test_weights_split_the_traffic_and_are_read_back(
         assert await served(40) == revisions
 
 
+async def test_the_state_tells_of_a_change_at_once(
+    proxy: Gateway, stable: Backend, canary: Backend
+) -> None:
+    proxy.endpoints(**{STABLE: [stable], CANARY: [canary]})
+    await proxy.route(backend(STABLE, 50), backend(CANARY, 50))
+    # The answer is kept for a second from now on.
+    assert await proxy.state() is not None
+    route = proxy.ask(backend(STABLE, 100), backend(CANARY, 0), default=STABLE)
+
+    async def log() -> str:
+        return proxy.log("agent")
+
+    await eventually(log, lambda text: f"in use sequence={route.sequence} " in text, "in use")
+    state = await proxy.state()
+    assert state is not None
+    assert (state.sequence, cluster(state, CANARY).weight) == (route.sequence, 0)
+
+
 async def test_the_lane_header_chooses_native(
     proxy: Gateway, stable: Backend, canary: Backend
 ) -> None:

@@ -15,6 +15,8 @@ from speculative_operator.metrics.workers import Scraper
 DIGEST = {"ready": True, "engineStartedAt": 1.0, "sampledAt": 2.0, "method": "NGram"}
 STATE = {"envoyStartedAt": 1.0, "sampledAt": 2.0, "sequence": 3}
 
+AT_ONCE = {"worker": 0.0, "gateway": 0.0}
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -167,7 +169,7 @@ async def failing(_: web.Request) -> web.StreamResponse:
 async def test_hostile_answer_is_no_answer_and_the_last_one_stays(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speculative_operator.metrics.workers.SHORTEST_INTERVAL", 0.0)
+    monkeypatch.setattr("speculative_operator.metrics.workers.SHORTEST_INTERVAL", AT_ONCE)
     pod = Pod()
     async with a_scraper(pod) as (scraper, failures):
         await scraper.ask([worker()])
@@ -180,7 +182,7 @@ async def test_hostile_answer_is_no_answer_and_the_last_one_stays(
 async def test_pod_that_never_answered_is_silent_since_it_was_first_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("speculative_operator.metrics.workers.SHORTEST_INTERVAL", 0.0)
+    monkeypatch.setattr("speculative_operator.metrics.workers.SHORTEST_INTERVAL", AT_ONCE)
     pod = Pod()
     pod.answer = hang
     async with a_scraper(pod, timeout=0.05) as (scraper, failures):

@@ -77,6 +77,8 @@ class Agent:
         self._turned_at = time.monotonic()
         self._sampling = asyncio.Lock()
         self._sample: tuple[float, gateway.GatewayState] | None = None
+        self._changes = 0
+        """How often another route came into use: a reading from before says nothing about it."""
 
     @property
     def ready(self) -> bool:
@@ -160,6 +162,8 @@ class Agent:
             storage.write(self._applied_file, text)
             _log.info("in use sequence=%d weights=%s", route.sequence, dict(wanted.weights))
             self._last = route
+            self._changes += 1
+            self._sample = None
 
     def _wanted(
         self, observation: Observation | None
@@ -222,15 +226,17 @@ class Agent:
             return None
 
     async def state(self) -> gateway.GatewayState:
-        """What Envoy uses, read now or at most a second ago.
+        """What Envoy uses, read since the last change and at most a second ago.
 
         Raises:
             EnvoyUnreachable: it can't be asked.
         """
         async with self._sampling:
-            now = time.monotonic()
-            if self._sample is None or now > self._sample[0] + CACHE_SECONDS:
-                self._sample = (now, self._state(await self._read()))
+            while self._sample is None or time.monotonic() > self._sample[0] + CACHE_SECONDS:
+                now, changes = time.monotonic(), self._changes
+                sample = await self._read()
+                if changes == self._changes:
+                    self._sample = (now, self._state(sample))
             return self._sample[1]
 
     async def metrics(self) -> str:

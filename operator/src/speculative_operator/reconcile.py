@@ -43,6 +43,7 @@ from speculative_operator.gather import (
     targets_of,
 )
 from speculative_operator.metrics.source import Source
+from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.trial import trial_of, trials_of
@@ -135,18 +136,16 @@ class Reconciler:
         assessment = self._judge(snapshot, memory)
         decision = decide(snapshot, assessment)
         if decision.transition:
-            await self._save_evidence(snapshot, memory, at_once=True)
             parent = await self._write_status(parent, decision, memory)
-            for event in decision.events:
-                place = (snapshot.namespace, snapshot.name)
-                log.info("object=%s/%s event=%s why=%r", *place, event.reason, event.message)
-                await emit(self._client, parent, event, now=snapshot.now)
-            snapshot = replace(snapshot, status=decision.status)
-        else:
-            await self._save_evidence(snapshot, memory, at_once=False)
-        waiting = await self._make_real(snapshot, decision, memory)
-        if decision.transition:
+            try:
+                # Between a verdict and the route nothing else is waited for.
+                after = replace(snapshot, status=decision.status)
+                await self._make_real(after, decision, memory)
+            finally:
+                await self._tell(parent, snapshot, decision, memory)
             return decision.next_look_seconds
+        await self._save_evidence(snapshot, memory, at_once=False)
+        waiting = await self._make_real(snapshot, decision, memory)
         if (memory.conflicts, memory.refusals) != (snapshot.conflicts, snapshot.refusals):
             told = replace(snapshot, conflicts=memory.conflicts, refusals=memory.refusals)
             decision = decide(told, assessment)
@@ -155,10 +154,23 @@ class Reconciler:
         await self._publish(parent, snapshot, decision, memory)
         return min(decision.next_look_seconds, WAITING_SECONDS if waiting else 1e9)
 
+    async def _tell(
+        self, parent: JSON, snapshot: Snapshot, decision: Decision, memory: _Memory
+    ) -> None:
+        """Says what was decided, and keeps what it was decided from."""
+        for event in decision.events:
+            place = (snapshot.namespace, snapshot.name)
+            log.info("object=%s/%s event=%s why=%r", *place, event.reason, event.message)
+            await emit(self._client, parent, event, now=snapshot.now)
+        await self._save_evidence(snapshot, memory, at_once=True)
+
     async def _ask(self, key: Key, parent: JSON, memory: _Memory) -> None:
         """Asks the pods in every pass while something moves, else each 15 s."""
         now = asyncio.get_running_loop().time()
         status, route = status_of(parent), route_of(self._stores, key, memory.uid)
+        if is_abort_waiting(status, parent["metadata"].get("annotations") or {}):
+            # No answer of a pod changes what is to be done, and one that hangs would delay it.
+            return
         targets = list(targets_of(self._stores, key))
         states = [self._source.state(t.uid) for t in targets if t.role == "gateway"]
         lags = any(s is None or route is None or s.sequence != route.sequence for s in states)

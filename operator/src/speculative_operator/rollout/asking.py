@@ -1,11 +1,26 @@
 """What a person asks of a trial, by annotation."""
 
+from collections.abc import Mapping
+
+from speculative_api.labels import ABORT
+from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.snapshot import Snapshot
 
 
 def present(snapshot: Snapshot, annotation: str) -> str | None:
     """The value of an annotation as far as it is remembered; None if absent or empty."""
     return snapshot.annotations.get(annotation, "")[:256] or None
+
+
+def is_abort_waiting(status: SpeculativeDeploymentStatus, annotations: Mapping[str, str]) -> bool:
+    """Whether a person asks for this canary to be taken out, and it is still there."""
+    value = annotations.get(ABORT, "")[:256]
+    canary = status.canary
+    return (
+        canary is not None
+        and value != status.observed_abort
+        and value.partition("@")[0] == canary.hash
+    )
 
 
 def asked_for(snapshot: Snapshot, annotation: str, *, before: str | None) -> str | None:

@@ -24,6 +24,7 @@ from speculative_operator.rollout import (
 from speculative_operator.rollout.shares import scales, shares
 from speculative_operator.rollout.status import published
 from speculative_operator.rollout.transition import Transition
+from speculative_operator.rollout.times import seconds_since
 from speculative_operator.rollout.trial import trial_of
 from speculative_operator.scaling.schedules import seconds_to_change
 from speculative_operator.snapshot import Snapshot
@@ -83,6 +84,8 @@ IDLE_SECONDS: Final = 60.0
 """Next look while nothing is going on: events wake a pass sooner."""
 BUSY_SECONDS: Final = 1.0
 """Next look while gateways are to follow a route: their answers come by scraping."""
+SOONEST_SECONDS: Final = 0.03
+"""First look after a revision was taken out: an Envoy uses a weight within about that time."""
 STARTING_SECONDS: Final = 5.0
 """Next look while pods start: their readiness comes as an event, so this is only for messages."""
 AT_ONCE_SECONDS: Final = 0.0
@@ -111,7 +114,10 @@ def _next_look(snapshot: Snapshot) -> float:
     status = snapshot.status
     if status.stable is None:
         return IDLE_SECONDS
-    if status.retiring or _weight_is_awaited(snapshot) or _gateway_lags(snapshot):
+    if status.retiring:
+        youngest = min(seconds_since(entry.since, snapshot.now) for entry in status.retiring)
+        return min(max(youngest / 4, SOONEST_SECONDS), BUSY_SECONDS)
+    if _weight_is_awaited(snapshot) or _gateway_lags(snapshot):
         return BUSY_SECONDS
     if restarting.is_restarting(snapshot):
         return STARTING_SECONDS

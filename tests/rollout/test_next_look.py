@@ -1,0 +1,28 @@
+"""When the next look is due: soon while an Envoy is to leave a revision, seldom otherwise."""
+
+from datetime import timedelta
+
+import pytest
+from tests.builders import NOW, a_gateway, a_pod, a_snapshot, a_spec, a_status, some_words
+
+from speculative_operator.rollout.decide import BUSY_SECONDS, SOONEST_SECONDS, decide
+from speculative_operator.rollout.times import stamp
+
+STABLE, OLD = some_words(4), some_words(6)
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "expected"),
+    [(0.0, SOONEST_SECONDS), (0.4, 0.1), (2.0, 0.5), (60.0, BUSY_SECONDS)],
+    ids=["just now", "moments", "seconds", "long"],
+)
+def test_a_removal_is_looked_after_at_once_and_then_less_often(
+    seconds_ago: float, expected: float
+) -> None:
+    since = stamp(NOW - timedelta(seconds=seconds_ago))
+    status = a_status(stable=STABLE, retiring=[{"hash": OLD.hash, "since": since}])
+    weights = {STABLE.hash: 50, OLD.hash: 50}
+    snapshot = a_snapshot(
+        a_spec(k=4), status=status, pods=[a_pod(STABLE), a_pod(OLD)], gateways=[a_gateway(weights)]
+    )
+    assert decide(snapshot).next_look_seconds == pytest.approx(expected)
