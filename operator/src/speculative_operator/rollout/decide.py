@@ -23,8 +23,8 @@ from speculative_operator.rollout import (
 )
 from speculative_operator.rollout.shares import scales, shares
 from speculative_operator.rollout.status import published
-from speculative_operator.rollout.transition import Transition
 from speculative_operator.rollout.times import seconds_since
+from speculative_operator.rollout.transition import Transition
 from speculative_operator.rollout.trial import trial_of
 from speculative_operator.scaling.schedules import seconds_to_change
 from speculative_operator.snapshot import Snapshot
