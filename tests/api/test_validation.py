@@ -38,6 +38,9 @@ def test_examples_have_no_errors(file: Path) -> None:
             assert [p for p in problems(document) if p.severity == "error"] == []
 
 
+QUERY = {"query": "up"}
+SERVER = {"prometheus": {"address": "http://prometheus:9090"}}
+
 BAD = {
     "unknown field": (
         a_manifest(replica=2),
@@ -132,6 +135,33 @@ BAD = {
     "restarts of another metric": (
         a_manifest(rollout=analysis(name="ErrorRate", maxRestarts=1)),
         ("spec.rollout.analysis.metrics[0].maxRestarts", "belongs to Restarts"),
+    ),
+    "query without a bound": (
+        a_manifest(
+            rollout={"analysis": SERVER | {"metrics": [{"name": "gpu", "prometheus": QUERY}]}}
+        ),
+        ("spec.rollout.analysis.metrics[0].prometheus", "needs min, max or both"),
+    ),
+    "query without a server": (
+        a_manifest(rollout=analysis(name="gpu", prometheus=QUERY | {"min": "1"})),
+        ("spec.rollout.analysis.metrics", "add analysis.prometheus.address"),
+    ),
+    "query with a taken name": (
+        a_manifest(
+            rollout={
+                "analysis": SERVER
+                | {"metrics": [{"name": "ErrorRate", "prometheus": QUERY | {"max": "1"}}]}
+            }
+        ),
+        ("spec.rollout.analysis.metrics[0].name", "a name of its own"),
+    ),
+    "unknown metric": (
+        a_manifest(rollout=analysis(name="AcceptanceLenght")),
+        ("spec.rollout.analysis.metrics[0].name", "name is one of AcceptanceLength,"),
+    ),
+    "address with a password": (
+        a_manifest(rollout={"analysis": {"prometheus": {"address": "http://a:b@host"}}}),
+        ("spec.rollout.analysis.prometheus.address", "pattern"),
     ),
     "rule of the name": (a_manifest("9chat"), ("metadata", "begins with a letter")),
     "no name": (a_manifest() | {"metadata": {}}, ("metadata", "at most 40 characters")),

@@ -121,6 +121,26 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             a_raw_spec(rollout={"analysis": {"metrics": [{"name": "Restarts", "minPercent": 5}]}}),
             "minPercent belongs to AcceptanceRate",
         ),
+        (
+            a_raw_spec(
+                rollout={"analysis": {"metrics": [{"name": "gpu", "prometheus": {"query": "up"}}]}}
+            ),
+            "a query needs min, max or both",
+        ),
+        (
+            a_raw_spec(
+                rollout={
+                    "analysis": {
+                        "metrics": [{"name": "gpu", "prometheus": {"query": "up", "min": "1"}}]
+                    }
+                }
+            ),
+            "add analysis.prometheus.address",
+        ),
+        (
+            a_raw_spec(rollout={"analysis": {"metrics": [{"name": "ErrorRat"}]}}),
+            "name is one of AcceptanceLength",
+        ),
         (a_raw_spec(rollout={"steps": [{"weight": 101}]}), "less than or equal to 100"),
         (a_raw_spec(target={"model": "Llama"}), "should match"),
     ],
@@ -142,6 +162,9 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "latency limit for errors",
         "length below one",
         "rate bound for restarts",
+        "query without a bound",
+        "query without a server",
+        "misspelt metric",
         "weight above 100",
         "model without scheme",
     ],

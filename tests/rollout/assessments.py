@@ -5,7 +5,12 @@ from speculative_operator.decision import Assessment, MetricVerdict, Outcome
 
 
 def a_metric(
-    outcome: str, *, worse: float = 0.5, measured: bool = True, outside: bool = False
+    outcome: str,
+    *,
+    worse: float = 0.5,
+    measured: bool = True,
+    outside: bool = False,
+    holds: bool = False,
 ) -> MetricVerdict:
     return MetricVerdict(
         name="AcceptanceLength",
@@ -18,6 +23,7 @@ def a_metric(
         measured=measured,
         message=f"acceptance: {outcome}",
         outside_limit=outside,
+        holds=holds,
     )
 
 
@@ -28,4 +34,12 @@ SUSPICIOUS = Assessment((a_metric(Outcome.INCONCLUSIVE, worse=40.0),), candidate
 LOOKS_BAD = Assessment((a_metric(Outcome.INCONCLUSIVE, outside=True),), candidate_requests=30)
 FEW = Assessment((a_metric(Outcome.INCONCLUSIVE),), candidate_requests=2)
 NOTHING = Assessment((a_metric(Outcome.INCONCLUSIVE, measured=False),))
+UNKNOWN = Assessment(
+    (
+        a_metric(Outcome.INCONCLUSIVE),
+        a_metric(Outcome.ERRORED, measured=False, holds=True),
+    ),
+    candidate_requests=30,
+)
+"""One metric is measured, the source of another is away."""
 ALL_FAILED = Assessment(candidate_requests=10, failed_requests_in_a_row=10)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import a_spec
-from tests.rollout.assessments import ALL_FAILED, NOTHING, PROVEN, QUIET, WORSE
+from tests.rollout.assessments import ALL_FAILED, NOTHING, PROVEN, QUIET, UNKNOWN, WORSE
 from tests.rollout.world import World
 
 from speculative_api.labels import ABORT, PROMOTE, RETRY
@@ -18,7 +18,9 @@ END = Termination(reason="VocabularyMismatch", retryable=False, detail="sizes di
 
 ACTIONS = st.one_of(
     st.tuples(st.just("spec"), st.integers(2, 5)),
-    st.tuples(st.just("assess"), st.sampled_from([WORSE, PROVEN, QUIET, NOTHING, ALL_FAILED])),
+    st.tuples(
+        st.just("assess"), st.sampled_from([WORSE, PROVEN, QUIET, NOTHING, UNKNOWN, ALL_FAILED])
+    ),
     st.tuples(st.just("unready"), st.integers(2, 5)),
     st.tuples(st.just("heal"), st.none()),
     st.tuples(st.just("end"), st.integers(2, 5)),

@@ -12,6 +12,7 @@ from tests.rollout.assessments import (
     PROVEN,
     QUIET,
     SUSPICIOUS,
+    UNKNOWN,
     WORSE,
 )
 from tests.rollout.world import World
@@ -130,8 +131,14 @@ def test_time_advances_when_nothing_points_to_worse_and_does_not_call_it_proof()
 
 @pytest.mark.parametrize(
     "assessment",
-    [NOTHING, FEW, SUSPICIOUS, LOOKS_BAD],
-    ids=["no data", "few requests", "points to worse", "figures beyond the limit"],
+    [NOTHING, FEW, SUSPICIOUS, LOOKS_BAD, UNKNOWN],
+    ids=[
+        "no data",
+        "few requests",
+        "points to worse",
+        "figures beyond the limit",
+        "a source is away",
+    ],
 )
 def test_inconclusive_canary_waits_for_a_person_once(assessment: object) -> None:
     world, _, canary = trying()
@@ -183,7 +190,7 @@ def test_a_canary_that_looks_better_later_gets_its_whole_time_again() -> None:
 def test_a_canary_without_data_stays_held_also_when_it_had_some() -> None:
     world, _, _ = trying()
     world.until("AnalysisInconclusive")
-    for assessment in (FEW, NOTHING, SUSPICIOUS, LOOKS_BAD):
+    for assessment in (FEW, NOTHING, SUSPICIOUS, LOOKS_BAD, UNKNOWN):
         world.with_assessment(assessment)
         for _ in range(5):
             world.look(600)

@@ -52,6 +52,8 @@ class Reason(StrEnum):
     LATENCY_WORSE = "LatencyWorse"
     SPEED_WORSE = "SpeedWorse"
     RESTARTS_WORSE = "RestartsWorse"
+    QUERY_OUTSIDE = "QueryOutside"
+    SOURCE_AWAY = "SourceAway"
     CANARY_UNHEALTHY = "CanaryUnhealthy"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     DRAFTING = "Drafting"
@@ -107,6 +109,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.LATENCY_WORSE: "More requests are slower than the threshold than the limit allows.",
     Reason.SPEED_WORSE: "A pod makes fewer tokens per second than the limit allows.",
     Reason.RESTARTS_WORSE: "The canary's containers restart more often than the limit allows.",
+    Reason.QUERY_OUTSIDE: "A query's number is beyond its bound, several times in a row.",
+    Reason.SOURCE_AWAY: "Whom a metric is asked of does not answer, or not with an answer.",
     Reason.CANARY_UNHEALTHY: "The canary's pods crash, stall or do not become ready.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
     Reason.DRAFTING: "Draft tokens are being proposed and verified.",

@@ -177,10 +177,10 @@ class Latency(_Lenient):
 
     def slow(self, bound_seconds: float) -> int | None:
         """Observations above a bound; None if this histogram has no such bucket."""
-        for bound, count in zip(self.bounds_seconds, self.counts, strict=False):
-            if bound == bound_seconds:
-                return max(self.count - count, 0)
-        return None
+        if bound_seconds not in self.bounds_seconds:
+            return None
+        index = self.bounds_seconds.index(bound_seconds)
+        return max(self.count - self.counts[index], 0) if index < len(self.counts) else None
 
 
 class AdaptiveState(_Lenient):

@@ -14,12 +14,14 @@ from speculative_operator.cluster.claims import LEASE_NAME, Claims, namespace_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.crd import compare
 from speculative_operator.cluster.lease import Lease
+from speculative_operator.cluster.secrets import secret_reader
 from speculative_operator.errors import OperatorError
 from speculative_operator.external.prometheus import Prometheus
 from speculative_operator.external.server import ExternalMetrics
 from speculative_operator.external.values import Values
 from speculative_operator.handlers import registry_of
 from speculative_operator.leading import Leadership
+from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.workers import Scraper
 from speculative_operator.operation import Operation
 from speculative_operator.serving import serving
@@ -41,8 +43,9 @@ async def operate(settings: Settings) -> None:
             timeout_seconds=settings.scrape_timeout_seconds,
             on_failure=lambda role: telemetry.unanswered.labels(role).inc(),
         ) as source,
+        Queries(secret_reader(client)) as queries,
     ):
-        operation = Operation(client, source, settings, telemetry)
+        operation = Operation(client, source, settings, telemetry, queries=queries)
         leadership = _leadership(client, operation, settings, telemetry)
 
         served = _external_metrics(client, operation, source, settings)

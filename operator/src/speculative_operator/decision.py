@@ -87,6 +87,8 @@ class MetricVerdict:
     outside_limit: bool = False
     dry_run: bool = False
     """Shown only: nothing is decided by it."""
+    holds: bool = False
+    """Time must not advance a canary while this is so: what was asked for is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Pace, Reflector
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
+from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.reconcile import Reconciler
 from speculative_operator.settings import Settings
@@ -36,6 +37,7 @@ class Operation:
         settings: Settings,
         telemetry: Telemetry,
         *,
+        queries: Queries | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.reflectors = {
@@ -50,7 +52,7 @@ class Operation:
             for resource in WATCHED
         }
         self._client, self._source, self._settings = client, source, settings
-        self._telemetry = telemetry
+        self._telemetry, self._queries = telemetry, queries
         self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None

@@ -16,6 +16,7 @@ from typing import Final
 from speculative_api.conditions import ConditionType, Reason
 from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import Condition
+from speculative_operator.analysis.queried import Measurement
 from speculative_operator.analysis.verdict import Evidence, Sample, assess
 from speculative_operator.cluster import evidence as evidence_store
 from speculative_operator.cluster.apply import Applier, Outcome, leftovers, words_of
@@ -42,11 +43,12 @@ from speculative_operator.gather import (
     status_of,
     targets_of,
 )
+from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
-from speculative_operator.rollout.trial import trial_of, trials_of
+from speculative_operator.rollout.trial import Trial, trial_of, trials_of
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 
@@ -83,9 +85,11 @@ class Reconciler:
         source: Source,
         settings: Settings,
         *,
+        queries: Queries | None = None,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
+        self._queries = queries
         self._stores = stores
         self._parents = stores[SPECULATIVE_DEPLOYMENT.kind]
         self._source = source
@@ -194,6 +198,7 @@ class Reconciler:
             gateways=snapshot.gateways,
             period_seconds=snapshot.spec.rollout.analysis.period_seconds,
             sticky=snapshot.spec.gateway.session_affinity_header is not None,
+            measurements=self._measured(snapshot, trial),
         )
         memory.evidence = evidence_store.look(
             memory.evidence,
@@ -205,6 +210,19 @@ class Reconciler:
             key=(snapshot.namespace, snapshot.name),
         )
         return assess(memory.evidence)
+
+    def _measured(self, snapshot: Snapshot, trial: Trial) -> dict[str, Measurement]:
+        """The newest answers to the queries of this trial; what is due is asked meanwhile."""
+        if self._queries is None:
+            return {}
+        words = {
+            "canary": trial.candidate,
+            "stable": trial.control,
+            "name": snapshot.name,
+            "namespace": snapshot.namespace,
+        }
+        place, analysis = (snapshot.namespace, snapshot.name), snapshot.spec.rollout.analysis
+        return self._queries.ask(place, analysis, words, at=snapshot.now.timestamp())
 
     async def _save_evidence(self, snapshot: Snapshot, memory: _Memory, *, at_once: bool) -> None:
         now = asyncio.get_running_loop().time()

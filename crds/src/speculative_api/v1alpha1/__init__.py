@@ -23,6 +23,9 @@ from speculative_api.v1alpha1.adaptive import AdaptiveMode as AdaptiveMode
 from speculative_api.v1alpha1.analysis import Analysis as Analysis
 from speculative_api.v1alpha1.analysis import MetricCheck as MetricCheck
 from speculative_api.v1alpha1.analysis import MetricName as MetricName
+from speculative_api.v1alpha1.analysis import PrometheusQuery as PrometheusQuery
+from speculative_api.v1alpha1.analysis import PrometheusServer as PrometheusServer
+from speculative_api.v1alpha1.analysis import SecretKey as SecretKey
 from speculative_api.v1alpha1.autoscaling import Autoscaling as Autoscaling
 from speculative_api.v1alpha1.autoscaling import ScalingMetric as ScalingMetric
 from speculative_api.v1alpha1.autoscaling import ScalingMetricName as ScalingMetricName

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
-from speculative_api.v1alpha1.common import Quantity
+from speculative_api.v1alpha1.common import MetricLabel, Quantity, SignedQuantity
 
 
 class MetricName(StrEnum):
@@ -21,13 +21,48 @@ class MetricName(StrEnum):
     RESTARTS = "Restarts"
 
 
+_NAMES = ", ".join(f"'{name}'" for name in MetricName)
 _IS_LATENCY = "self.name in ['TimeToFirstToken', 'InterTokenLatency', 'EndToEndLatency']"
+
+
+class PrometheusQuery(Model):
+    """A number that Prometheus is asked for, and what it may be."""
+
+    model_config = configuration(
+        rule(
+            "has(self.min) || has(self.max)",
+            "a query needs min, max or both: without a bound nothing is judged",
+        )
+    )
+    query: str = Field(
+        min_length=1,
+        max_length=4096,
+        description="PromQL that yields one number. `{{canary}}`, `{{stable}}`, `{{name}}` and "
+        "`{{namespace}}` stand for the hashes of the revisions and the name and namespace of the "
+        "resource; pods are called name-hash-….",
+    )
+    min: SignedQuantity | None = Field(
+        default=None, description="The number is at least this. No such bound when absent."
+    )
+    max: SignedQuantity | None = Field(
+        default=None, description="The number is at most this. No such bound when absent."
+    )
 
 
 class MetricCheck(Model):
     """One metric and its limit."""
 
     model_config = configuration(
+        rule(
+            f"has(self.prometheus) || self.name in [{_NAMES}]",
+            f"name is one of {', '.join(MetricName)}; any other one needs prometheus.query",
+            ".name",
+        ),
+        rule(
+            f"!has(self.prometheus) || !(self.name in [{_NAMES}])",
+            "a query has a name of its own, not that of a metric that is measured anyway",
+            ".name",
+        ),
         rule(
             "self.name in ['AcceptanceLength', 'AcceptanceRate', 'TokensPerSecond'] || "
             "!has(self.minPercentOfStable)",
@@ -74,8 +109,9 @@ class MetricCheck(Model):
             ".name",
         ),
     )
-    name: MetricName = Field(
-        description="AcceptanceLength: accepted draft tokens per decoding step. ErrorRate: share "
+    name: MetricLabel = Field(
+        description="Of a query: a name of its own, lower case. AcceptanceLength: accepted draft "
+        "tokens per decoding step. ErrorRate: share "
         "of requests that the gateway saw fail. TimeToFirstToken, InterTokenLatency (per request "
         "where the engine reports it so, else per step) and EndToEndLatency: share of those "
         "slower than thresholdMilliseconds. AcceptanceRate: accepted of drafted tokens, between "
@@ -138,10 +174,49 @@ class MetricCheck(Model):
         description="Latencies only: the share of slow ones, at most this percent of stable's "
         "over the same time. Default 150.",
     )
+    prometheus: PrometheusQuery | None = Field(
+        default=None,
+        description="A query with bounds, judged by counting: three numbers in a row beyond a "
+        "bound fail the canary. Needs analysis.prometheus.",
+    )
     dry_run: bool | None = Field(
         default=None,
         description="Judged and shown, never acted on. Default false; true for EndToEndLatency, "
         "which grows with the length of answers.",
+    )
+
+
+class SecretKey(Model):
+    """One key of a Secret in the namespace of the resource."""
+
+    name: str = Field(
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        max_length=253,
+        description="The Secret. The operator may read it only if a Role says so "
+        "(docs/analysis.md).",
+    )
+    key: str = Field(
+        default="token",
+        pattern=r"^[-._a-zA-Z0-9]+$",
+        max_length=253,
+        description="The key in it. Default token.",
+    )
+
+
+class PrometheusServer(Model):
+    """Where queries are asked."""
+
+    address: str = Field(
+        pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?$",
+        max_length=512,
+        description="Base of its HTTP API, without /api/v1. No redirect is followed.",
+    )
+    timeout_seconds: int = Field(
+        default=5, ge=1, le=30, description="Longest wait for an answer. Default 5."
+    )
+    bearer_token_secret: SecretKey | None = Field(
+        default=None,
+        description="Sent as a bearer token; read again at least every minute. None when absent.",
     )
 
 
@@ -155,6 +230,13 @@ def _default_metrics() -> list[MetricCheck]:
 class Analysis(Model):
     """How a canary is judged against stable."""
 
+    model_config = configuration(
+        rule(
+            "has(self.prometheus) || !self.metrics.exists(m, has(m.prometheus))",
+            "metrics with a query need to know whom to ask: add analysis.prometheus.address",
+            ".metrics",
+        )
+    )
     period_seconds: int = Field(
         default=5, ge=1, le=300, description="Time between looks. Default 5."
     )
@@ -171,4 +253,7 @@ class Analysis(Model):
         max_length=8,
         description="What is judged. Default: AcceptanceLength and ErrorRate.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    prometheus: PrometheusServer | None = Field(
+        default=None, description="The server for metrics with a query."
     )

@@ -17,3 +17,9 @@ Opaque = Annotated[
 ]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?$", max_length=24)]
 """A number as text, as elsewhere in Kubernetes: floats do not survive every client."""
+SignedQuantity = Annotated[str, Field(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9})?$", max_length=25)]
+"""The same, negative too."""
+MetricLabel = Annotated[
+    str, Field(pattern=r"^([A-Z][A-Za-z]+|[a-z]([-a-z0-9]*[a-z0-9])?)$", max_length=63)
+]
+"""Name of a metric: CamelCase where it is measured anyway, a DNS label where it is a query."""

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.latency import LatencyEvidence
+from speculative_operator.analysis.queried import QueryEvidence
 from speculative_operator.analysis.restarts import RestartEvidence
 from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
 from speculative_operator.analysis.speed import SpeedEvidence
@@ -48,6 +49,7 @@ class Evidence:
     """Why AcceptanceRate can't be compared at the moment; empty: it can."""
     speed: SpeedEvidence | None = None
     restarts: RestartEvidence | None = None
+    queries: tuple[QueryEvidence, ...] = ()
     sticky: bool = False
     """Sessions stay with a revision, so that one client's faults are not spread by chance."""
     latencies: tuple[LatencyEvidence, ...] = ()
@@ -79,6 +81,7 @@ class Evidence:
             "rateMissing": self.rate_missing,
             "speed": self.speed and self.speed.to_json(),
             "restarts": self.restarts and self.restarts.to_json(),
+            "queries": [found.to_json() for found in self.queries],
             "sticky": self.sticky,
             "latencies": [found.to_json() for found in self.latencies],
             "dryRun": self.dry_run,
@@ -109,6 +112,7 @@ class Evidence:
             rate_missing=data["rateMissing"],
             speed=_maybe(SpeedEvidence.from_json, data["speed"]),
             restarts=_maybe(RestartEvidence.from_json, data["restarts"]),
+            queries=tuple(QueryEvidence.from_json(x) for x in data["queries"]),
             sticky=data["sticky"],
             latencies=tuple(LatencyEvidence.from_json(x) for x in data["latencies"]),
             dry_run=tuple(data["dryRun"]),

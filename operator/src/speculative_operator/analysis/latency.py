@@ -194,7 +194,7 @@ def begin(check: MetricCheck) -> LatencyEvidence:
     if check.max_exceed_percent is not None:
         tests.append(SlowTest.of(check.max_exceed_percent / 100, is_absolute=True))
     return LatencyEvidence(
-        name=check.name.value,
+        name=str(check.name),
         threshold_milliseconds=check.threshold_milliseconds or 0,
         tests=tuple(tests),
         window=Window.empty(WIDTH),

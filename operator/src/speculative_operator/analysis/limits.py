@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, TypedDict
 
 from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
-from speculative_operator.analysis import latency, speed
+from speculative_operator.analysis import latency, queried, speed
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.evidence import Evidence
 from speculative_operator.analysis.restarts import RestartEvidence
@@ -41,7 +41,7 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
     latency with an absolute bound two; a dry run counts, so that acting on it
     later moves no other metric's threshold.
     """
-    names = tuple(check.name.value for check in analysis.metrics)
+    names = tuple(str(check.name) for check in analysis.metrics)
     checks = {check.name: check for check in analysis.metrics}
     latencies = tuple(
         latency.begin(check) for check in analysis.metrics if check.name in latency.FIELDS
@@ -59,14 +59,19 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
         client_errors=ErrorEvidence(limit=errors),
         least_acceptance=_least_acceptance(checks.get(MetricName.ACCEPTANCE_LENGTH)),
         latencies=latencies,
-        dry_run=tuple(check.name.value for check in analysis.metrics if is_advisory(check)),
+        queries=tuple(
+            queried.begin(check.name, check.prometheus, at=at)
+            for check in analysis.metrics
+            if check.prometheus is not None
+        ),
+        dry_run=tuple(str(check.name) for check in analysis.metrics if is_advisory(check)),
         **_others(checks),
     )
     needed = 100.0 * _tests(fresh) * trials / analysis.max_false_rollback_percent
     return replace(fresh, needed_worse=needed)
 
 
-def _others(checks: Mapping[MetricName, MetricCheck]) -> _Others:
+def _others(checks: Mapping[str, MetricCheck]) -> _Others:
     """The metrics that are judged only where they are asked for."""
     rate = checks.get(MetricName.ACCEPTANCE_RATE)
     fast = checks.get(MetricName.TOKENS_PER_SECOND)
@@ -103,8 +108,9 @@ def _least_acceptance(check: MetricCheck | None) -> Floors:
 
 
 def _tests(evidence: Evidence) -> int:
-    """How many tests share the chance of a false rollback; counted restarts are none."""
-    found = len(evidence.metrics) - len(evidence.latencies) - (evidence.restarts is not None)
+    """How many tests share the chance of a false rollback; what is only counted is none."""
+    found = len(evidence.metrics) - len(evidence.latencies) - len(evidence.queries)
+    found -= evidence.restarts is not None
     found += sum(len(each.tests) for each in evidence.latencies)
     found += len(evidence.least_acceptance.tests)
     if evidence.rate is not None:
@@ -121,7 +127,7 @@ def is_advisory(check: MetricCheck) -> bool:
     """
     if check.dry_run is not None:
         return check.dry_run
-    return check.name is MetricName.END_TO_END_LATENCY
+    return check.name == MetricName.END_TO_END_LATENCY
 
 
 def continues(evidence: Evidence, trial: str, analysis: Analysis, *, trials: int = 1) -> bool:
@@ -138,6 +144,7 @@ def continues(evidence: Evidence, trial: str, analysis: Analysis, *, trials: int
         and (evidence.speed and evidence.speed.limits) == (fresh.speed and fresh.speed.limits)
         and (evidence.restarts and evidence.restarts.limit)
         == (fresh.restarts and fresh.restarts.limit)
+        and [x.limits for x in evidence.queries] == [x.limits for x in fresh.queries]
         and evidence.dry_run == fresh.dry_run
         and [x.limits for x in evidence.latencies] == [x.limits for x in fresh.latencies]
     )

@@ -11,7 +11,7 @@ Ramdas, arXiv 2010.09686 (betting); Lindon and Malek, arXiv 2011.03567 (counts).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 STARTS: Final = 12
@@ -127,6 +127,16 @@ class MeanEvidence:
     """Sum over neighbouring blocks of control's squared change of rate, per unit of exposure."""
     last: tuple[float, float] | None = None
     """Control's rate and exposure in the last block."""
+    worse: float = field(init=False, compare=False)
+    """E-value against 'within the limit'; known once a block is in, and read at every look."""
+    not_worse: float = field(init=False, compare=False)
+    """E-value against 'at or beyond the limit'."""
+
+    def __post_init__(self) -> None:
+        worse = [self._start(s, sign=self.sign, least=WORSE_BLOCKS) for s in self.starts]
+        fine = [self._start(s, sign=-self.sign, least=NOT_WORSE_BLOCKS) for s in self.starts]
+        object.__setattr__(self, "worse", _mixed(worse))
+        object.__setattr__(self, "not_worse", _mixed(fine))
 
     def add(self, block: Contrast, *, noise_of: Contrast | None = None) -> "MeanEvidence":
         """Takes one more block; an empty one changes nothing.
@@ -164,18 +174,6 @@ class MeanEvidence:
             ),
             noise=noise,
             last=last,
-        )
-
-    @property
-    def worse(self) -> float:
-        """E-value against 'within the limit'."""
-        return _mixed([self._start(s, sign=self.sign, least=WORSE_BLOCKS) for s in self.starts])
-
-    @property
-    def not_worse(self) -> float:
-        """E-value against 'at or beyond the limit'."""
-        return _mixed(
-            [self._start(s, sign=-self.sign, least=NOT_WORSE_BLOCKS) for s in self.starts]
         )
 
     def _start(self, sums: _MeanSums, *, sign: int, least: int) -> float:
@@ -291,6 +289,16 @@ class ErrorEvidence:
     """Per start 8 log gains, for each of `BETS`, then for each of `ODDS`."""
     fewer: tuple[float, ...] = (0.0,) * len(FEWER)
     """Log gains of 'not worse'."""
+    worse: float = field(init=False, compare=False)
+    """E-value against 'at or below the limit'."""
+    not_worse: float = field(init=False, compare=False)
+    """E-value against 'at or above the limit'; needs many requests at a low limit."""
+
+    def __post_init__(self) -> None:
+        early = 0 < self.blocks < ERROR_BLOCKS
+        worse = 0.0 if early else _mixed([_halves(logs) for logs in self.starts])
+        object.__setattr__(self, "worse", worse)
+        object.__setattr__(self, "not_worse", _mean_exp(self.fewer))
 
     def add(self, block: Contrast, *, alone: bool = False) -> "ErrorEvidence":
         """Takes one more block; an empty one changes nothing. Hits must not exceed exposure.
@@ -328,18 +336,6 @@ class ErrorEvidence:
         relative = _bets(block.candidate_hits - expected, expected)
         relative += _ratios(block.candidate_hits, block.control_hits, share, ODDS)
         return _capped([min(pair) for pair in zip(relative, absolute, strict=True)])
-
-    @property
-    def worse(self) -> float:
-        """E-value against 'at or below the limit'."""
-        if 0 < self.blocks < ERROR_BLOCKS:
-            return 0.0
-        return _mixed([_halves(logs) for logs in self.starts])
-
-    @property
-    def not_worse(self) -> float:
-        """E-value against 'at or above the limit'; needs many requests at a low limit."""
-        return _mean_exp(self.fewer)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every bit."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from speculative_api.v1alpha1 import MetricName
-from speculative_operator.analysis import latency, messages, restarts, speed
+from speculative_operator.analysis import latency, messages, queried, restarts, speed
 from speculative_operator.analysis.evidence import Evidence
 from speculative_operator.analysis.limits import begin, continues
 from speculative_operator.analysis.sequential import Contrast
@@ -61,7 +61,18 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
         after = replace(after, speed=speed.observe(after.speed, sample))
     if after.restarts is not None:
         after = replace(after, restarts=restarts.observe(after.restarts, sample))
-    return _latched(after)
+    queries = tuple(
+        found
+        if found.name in evidence.failed
+        else queried.observe(
+            found,
+            sample.measurements.get(found.name),
+            at=sample.at,
+            period_seconds=sample.period_seconds,
+        )
+        for found in evidence.queries
+    )
+    return _latched(replace(after, queries=queries))
 
 
 def _acceptance(evidence: Evidence, sample: Sample) -> Evidence:
@@ -151,6 +162,8 @@ def _latched(evidence: Evidence) -> Evidence:
     if evidence.restarts is not None:
         failed_now = evidence.restarts.failed
         values[MetricName.RESTARTS] = evidence.needed_worse if failed_now else 1.0
+    for found in evidence.queries:
+        values[found.name] = evidence.needed_worse if found.failed else 1.0
     failed = tuple(
         name
         for name in evidence.metrics
@@ -206,6 +219,14 @@ def error_sides(evidence: Evidence) -> tuple[float, float]:
 
 
 def _verdict(evidence: Evidence, name: str) -> MetricVerdict:
+    asked = next((found for found in evidence.queries if found.name == name), None)
+    if asked is not None:
+        return queried.verdict(
+            asked,
+            failed=name in evidence.failed,
+            needed_worse=evidence.needed_worse,
+            needed_not_worse=NEEDED_NOT_WORSE,
+        )
     judged = next((found for found in evidence.latencies if found.name == name), None)
     needed = messages.Needed(
         evidence.needed_worse, NEEDED_NOT_WORSE, failed=name in evidence.failed

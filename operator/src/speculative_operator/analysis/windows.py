@@ -6,10 +6,12 @@ once for the workers' digests and once for the gateways' answers.
 Pure: no clock, `at` is passed in (unix seconds of the operator).
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from operator import add, sub
 from typing import Any, Final
 
+from speculative_operator.analysis.queried import Measurement
 from speculative_operator.snapshot import GatewayPod, WorkerPod
 
 BLOCK_SECONDS: Final = 10.0
@@ -51,6 +53,8 @@ class Sample:
     """Time between two looks (`analysis.periodSeconds`)."""
     sticky: bool = False
     """Whether sessions stay with a revision (`gateway.sessionAffinityHeader`)."""
+    measurements: Mapping[str, Measurement] = field(default_factory=dict)
+    """The newest answers to queries, by the metric's name."""
 
     @property
     def arms(self) -> frozenset[str]:
@@ -218,11 +222,10 @@ def increment(before: Seen, now: Reading) -> Counters:
     A reset shows by a new start time OR a fallen value: a new process may have
     overtaken the old value within one look.
     """
-    restarted = abs(now.mark - before.mark) > MARK_SECONDS
-    fell = any(new < old for old, new in zip(before.counters, now.counters, strict=True))
-    if restarted or fell:
+    gained = tuple(map(sub, now.counters, before.counters))
+    if abs(now.mark - before.mark) > MARK_SECONDS or min(gained) < 0:
         return now.counters
-    return tuple(new - old for old, new in zip(before.counters, now.counters, strict=True))
+    return gained
 
 
 def advance(
@@ -325,4 +328,4 @@ def _has_arms(window: Window, by: float, arms: frozenset[str]) -> bool:
 
 
 def _plus(left: Counters, right: Counters) -> Counters:
-    return tuple(a + b for a, b in zip(left, right, strict=True))
+    return tuple(map(add, left, right))

@@ -50,6 +50,8 @@ AUTOSCALER: Final = Resource(
 )
 POD: Final = Resource("v1", "Pod", "pods")
 EVENT: Final = Resource("v1", "Event", "events")
+SECRET: Final = Resource("v1", "Secret", "secrets")
+"""Read one at a time, and only where a Role of the namespace's own allows it."""
 LEASE: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 CHILDREN: Final = (

@@ -216,7 +216,7 @@ def _nothing_points_to_worse(assessment: Assessment) -> bool:
     return (
         assessment.candidate_requests >= MINIMUM_REQUESTS
         and any(metric.measured for metric in assessment.acted_on)
-        and not any(_points_to_worse(metric) for metric in assessment.acted_on)
+        and not any(_points_to_worse(metric) or metric.holds for metric in assessment.acted_on)
     )
 
 
