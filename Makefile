@@ -91,9 +91,13 @@ summary:
 
 # ---- long runs, never part of `make test`
 
-.PHONY: bench-analysis bench-simulated-pod
+.PHONY: bench-analysis bench-simulated-pod bench-adaptive
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped sequential tests
 	$(BIN)/python -m bench.analysis
 
 bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated engine
 	$(BIN)/python -m bench.simulated_pod
+
+# OPTIONS="--quick --streams 1 --only useless"; results in build/bench-adaptive.json
+bench-adaptive: .venv/synced  ## adaptive against fixed draft lengths on real vLLM; hours on a CPU
+	$(BIN)/python -m bench.adaptive_here $(OPTIONS)

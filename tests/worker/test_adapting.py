@@ -214,7 +214,7 @@ def online(**changes):
 
 
 def test_the_engine_finds_our_package_and_nothing_else_of_ours():
-    adapting = prepare(online().model_copy(update={"simulation": None}))
+    adapting = prepare(online())
     environment = adapting.environment(online(), {**os.environ, "PYTHONPATH": "/elsewhere"})
     assert environment["PYTHONPATH"] == f"{adapting.folder}{os.pathsep}/elsewhere"
     assert json.loads(environment["SPECULATIVE_ADAPTIVE"])["minAcceptancePercent"] == 30
@@ -232,9 +232,8 @@ def test_the_engine_finds_our_package_and_nothing_else_of_ours():
     assert done.stdout.strip() == "[]"
 
 
-def test_other_modes_and_simulated_engines_need_no_folder():
-    assert prepare(a_config().model_copy(update={"simulation": None})) is None
-    assert prepare(online()) is None
+def test_other_modes_need_no_folder():
+    assert prepare(a_config()) is None
 
 
 @pytest.mark.parametrize(

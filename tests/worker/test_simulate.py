@@ -1,9 +1,11 @@
 """The simulated engine: API, counters, chance and time."""
 
+import asyncio
 import random
 
 import aiohttp
 import pytest
+from tests.worker.a_worker import a_worker
 from tests.worker.an_engine import an_engine
 
 from speculative_worker.simulate.drafting import by_position, drafting
@@ -292,3 +294,60 @@ async def test_each_generation_is_said_once_with_the_request_s_id(capsys, sent, 
             assert answer.status == 200
     lines = [line for line in capsys.readouterr().out.splitlines() if "generation" in line]
     assert [line.split(" id=")[0] for line in lines] == [f"generation request={said}"]
+
+
+STEP = {"base": 200, "draft": 100, "token": 100}
+
+
+def adaptive(**words):
+    return {"method": "NGram", "numSpeculativeTokens": 4, "adaptive": words}
+
+
+async def test_a_schedule_sets_the_draft_length_by_batch_size():
+    schedule = [
+        {"upToBatchSize": 1, "numSpeculativeTokens": 2},
+        {"upToBatchSize": 8, "numSpeculativeTokens": 0},
+    ]
+    speculation = adaptive(mode="BatchSize", schedule=schedule)
+    async with an_engine(speculation=speculation) as engine:
+        await engine.complete(max_tokens=50)
+        alone = await engine.reading()
+        assert alone.draft_tokens == 2 * alone.drafts > 0
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(engine.complete(max_tokens=50))
+        together = await engine.reading()
+        assert together.generated_tokens == 250
+        # A few steps were alone, before the second came and after the third was done.
+        assert together.drafts - alone.drafts < 50
+
+
+@pytest.mark.parametrize("percent, shrinks", [(0, True), (100, False)])
+async def test_an_online_length_follows_acceptance_as_a_real_one(percent, shrinks):
+    simulation = {"stepMicroseconds": STEP, "acceptancePercent": percent}
+    async with an_engine(simulation, speculation=adaptive(mode="Online")) as engine:
+        for _ in range(3):
+            await engine.complete(max_tokens=300)
+        before = await engine.reading()
+        await engine.complete(max_tokens=300)
+        after = await engine.reading()
+        drafted = after.draft_tokens - before.draft_tokens
+        steps = (after.generated_tokens - before.generated_tokens) - (
+            after.accepted_tokens - before.accepted_tokens
+        )
+        assert (drafted / steps < 0.5) == shrinks
+        assert (drafted / steps > 3) == (not shrinks)
+
+
+@pytest.mark.slow
+async def test_an_online_length_reaches_the_digest(tmp_path):
+    simulation = {"stepMicroseconds": STEP, "acceptancePercent": 100}
+    async with a_worker(
+        tmp_path, simulation=simulation, speculation=adaptive(mode="Online")
+    ) as worker:
+        await worker.until("/readyz", 200)
+        await (await worker.chat(max_tokens=600)).read()
+        found = await worker.digest_when(lambda digest: digest["adaptive"]["tokens"] is not None)
+        assert found["adaptive"]["mode"] == "Online"
+        assert found["adaptive"]["tokens"] == 4
+        assert found["adaptive"]["obeyed"] is True

@@ -55,8 +55,8 @@ class Adapting:
 
 
 def prepare(config: WorkerConfig) -> Adapting | None:
-    """Makes the folder for an engine that needs one. Raises `OSError`."""
-    if not is_online(config) or config.simulation is not None:
+    """Makes the folder for an engine that needs one, simulated or not. Raises `OSError`."""
+    if not is_online(config):
         return None
     folder = Path(tempfile.mkdtemp(prefix="speculative-adaptive-"))
     (folder / ENGINE_PACKAGE).symlink_to(_SOURCE)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from .controller import Controller
 from .report import Report, settings_from
+from .state import State
 
 
 class Unsupported(RuntimeError):
@@ -52,7 +53,7 @@ class AdaptiveMixin:
         self._ended_at: float | None = None
         self._runs: list[int] = []
         self._obeyed = True
-        self._zero_since: float | None = None
+        self._state = State()
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step of the engine's, with our draft length."""
@@ -104,20 +105,11 @@ class AdaptiveMixin:
         if began is not None and batch and only_decoding and steady:
             self._controller.timed(batch=batch, k=before, seconds=now - began, now=now)
         if batch:
-            self._report.offer(lambda: self._state(batch), now=now)
+            self._report.offer(lambda: self._shown(batch), now=now)
 
-    def _state(self, batch: int) -> dict[str, Any]:
-        choice, now = self._controller.choice(batch), time.monotonic()
-        if choice.k:
-            self._zero_since = None
-        elif self._zero_since is None:
-            self._zero_since = now
-        return {
-            "tokens": choice.k,
-            "gainPercent": round(100 * (choice.gain - 1)),
-            "zeroSeconds": round(now - self._zero_since) if self._zero_since is not None else 0,
-            "obeyed": self._obeyed,
-        }
+    def _shown(self, batch: int) -> dict[str, Any]:
+        choice = self._controller.choice(batch)
+        return self._state.shown(choice, obeyed=self._obeyed, now=time.monotonic())
 
     def _fill(self) -> None:
         table = self.dynamic_sd_lookup

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from speculative_worker.simulate.drafting import Drafting, by_position, drafting
 from speculative_worker.simulate.faults import Faults
 from speculative_worker.simulate.language import VOCABULARY, next_token
+from speculative_worker.simulate.lengths import Lengths
 from speculative_worker.simulate.metrics import EngineMetrics
 from speculative_worker.simulate.plan import Plan
 
@@ -22,8 +23,11 @@ _STALL_LOOK_SECONDS = 0.25
 class Batch:
     """At most `max_num_seqs` generations at once, with the counters of a real engine."""
 
-    def __init__(self, plan: Plan, *, chance: random.Random, faults: Faults) -> None:
+    def __init__(
+        self, plan: Plan, *, chance: random.Random, faults: Faults, lengths: Lengths
+    ) -> None:
         self._plan = plan
+        self._lengths = lengths
         self._chance = chance
         self._faults = faults
         self._places = asyncio.Semaphore(plan.max_num_seqs)
@@ -89,12 +93,15 @@ class Batch:
 
     async def _step(self, before: list[int], left: int) -> list[int]:
         await self._stand_still_while_stalled()
-        drafted = self._plan.draft_tokens
+        batch = self.metrics.running
+        drafted = self._lengths.length(batch) if self._plan.draft_tokens else 0
         accepted = 0
         if drafted:
             accepted = min(self._drafting().accepted(drafted, self._chance), left - 1)
             self.metrics.count_draft(drafted=drafted, accepted=accepted)
-        await asyncio.sleep(self._seconds(drafted=drafted, emitted=accepted + 1))
+        seconds = self._seconds(drafted=drafted, emitted=accepted + 1)
+        self._lengths.learn(batch=batch, drafted=drafted, accepted=accepted, seconds=seconds)
+        await asyncio.sleep(seconds)
         await self._stand_still_while_stalled()
         self.metrics.generated_tokens += accepted + 1
         return self._tokens(before, accepted + 1)

@@ -52,6 +52,10 @@ class Plan:
     load_seconds: float = 0.5
     metric_names: Generation = "V1"
     faults: tuple[Fault, ...] = ()
+    adaptive_online: bool = False
+    min_acceptance_percent: int = 0
+    schedule: tuple[tuple[int, int], ...] = ()
+    """Last batch size of each range and its draft length; empty: always `draft_tokens`."""
 
 
 def plan_from(text: str) -> Plan:
@@ -67,6 +71,7 @@ def _plan(document: Mapping[str, Any], simulation: Mapping[str, Any]) -> Plan:
     speculation = document["speculation"]
     drafts = speculation["method"] != "None"
     step = simulation.get("stepMicroseconds")
+    adaptive = speculation.get("adaptive") or {}
     return Plan(
         served_model_name=str(document["servedModelName"]),
         max_num_seqs=int(document["maxNumSeqs"]),
@@ -81,6 +86,12 @@ def _plan(document: Mapping[str, Any], simulation: Mapping[str, Any]) -> Plan:
         if step
         else None,
         load_seconds=int(simulation.get("loadMilliseconds", 500)) / 1000,
+        adaptive_online=adaptive.get("mode") == "Online",
+        min_acceptance_percent=int(adaptive.get("minAcceptancePercent") or 0),
+        schedule=tuple(
+            (int(each["upToBatchSize"]), int(each["numSpeculativeTokens"]))
+            for each in adaptive.get("schedule") or ()
+        ),
         metric_names="V0" if simulation.get("metricNames") == "V0" else "V1",
         faults=(*_short_spellings(simulation), *map(fault_from, simulation.get("faults") or ())),
     )

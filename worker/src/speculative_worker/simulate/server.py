@@ -19,10 +19,12 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import Final
 
+from speculative_worker.adaptive.report import Report, settings_from
 from speculative_worker.simulate.calls import BadRequest, Call, body_of
 from speculative_worker.simulate.faults import Fault, Faults, fault_from
 from speculative_worker.simulate.generation import Batch
 from speculative_worker.simulate.http import HttpServer, Request, Response, json_response
+from speculative_worker.simulate.lengths import Lengths
 from speculative_worker.simulate.plan import BadPlan, Plan, plan_from
 
 _LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
@@ -36,12 +38,13 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class SimulatedEngine:
     """Routes and their answers."""
 
-    def __init__(self, plan: Plan, *, chance: random.Random) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, *, chance: random.Random, state_path: str = "") -> None:
+        self.plan = plan
         self._chance = chance
         self._numbers = itertools.count(1)
         self.faults = Faults(plan.faults, now=time.monotonic())
-        self.batch = Batch(plan, chance=chance, faults=self.faults)
+        lengths = Lengths(plan, Report(state_path))
+        self.batch = Batch(plan, chance=chance, faults=self.faults, lengths=lengths)
 
     async def answer(self, request: Request) -> Response:
         """The answer to any request."""
@@ -65,10 +68,10 @@ class SimulatedEngine:
 
     def _models(self) -> Response:
         model = {
-            "id": self._plan.served_model_name,
+            "id": self.plan.served_model_name,
             "object": "model",
             "owned_by": "speculative-worker",
-            "max_model_len": self._plan.max_model_len,
+            "max_model_len": self.plan.max_model_len,
         }
         return json_response({"object": "list", "data": [model]})
 
@@ -108,7 +111,7 @@ class SimulatedEngine:
             body = body_of(request.body)
             if refused := self.faults.refuses(body, now):
                 raise BadRequest(f"Unsupported parameter: '{refused}'.")
-            call = Call(body, self._plan, chat=chat, number=number, created=int(time.time()))
+            call = Call(body, self.plan, chat=chat, number=number, created=int(time.time()))
         except BadRequest as error:
             return _error(error.status, str(error), "BadRequestError")
         if self.faults.draws("Errors", now, self._chance):
@@ -172,19 +175,20 @@ def simulate(environment: Mapping[str, str]) -> int:
     # Seeded per pod and process: evidence from several pods must vary as that of real ones.
     seed = f"{environment.get('POD_NAME', '')}/{os.getpid()}"
     chance = random.Random(seed)  # noqa: S311
-    return asyncio.run(_run(plan, chance, host=environment.get("LISTEN_HOST") or None, port=port))
+    state_path, _ = settings_from(environment)
+    engine = SimulatedEngine(plan, chance=chance, state_path=state_path)
+    return asyncio.run(_run(engine, host=environment.get("LISTEN_HOST") or None, port=port))
 
 
-async def _run(plan: Plan, chance: random.Random, *, host: str | None, port: int) -> int:
+async def _run(engine: SimulatedEngine, *, host: str | None, port: int) -> int:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    engine = SimulatedEngine(plan, chance=chance)
     stopped = asyncio.create_task(stop.wait())
     ended = asyncio.create_task(_end(engine.faults))
     server = HttpServer(engine.answer)
     try:
         await asyncio.wait(
-            {stopped, ended}, timeout=plan.load_seconds, return_when=asyncio.FIRST_COMPLETED
+            {stopped, ended}, timeout=engine.plan.load_seconds, return_when=asyncio.FIRST_COMPLETED
         )
         if not (stopped.done() or ended.done()):
             await server.start(host, port)
