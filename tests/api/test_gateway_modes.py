@@ -47,7 +47,7 @@ def aliases(model: Any) -> set[str]:
 
 def test_every_field_of_the_gateway_is_thought_of() -> None:
     assert aliases(Gateway) == {*GATEWAY, *WITHOUT_GATEWAY, *WITH_GATEWAY_API}
-    assert aliases(RolloutStep) == {*STEPS, "pause"}
+    assert aliases(RolloutStep) == {*STEPS, "pause", "verify"}
 
 
 @pytest.mark.parametrize("field", GATEWAY)

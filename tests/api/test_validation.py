@@ -175,6 +175,10 @@ BAD = {
         ),
         ("spec.speculation.extra.nonsense", "not a key of engine"),
     ),
+    "a step that would check nothing": (
+        a_manifest(rollout={"steps": [{"verify": {"prompts": {"configMap": "golden"}}}]}),
+        ("spec.rollout.steps[0].verify", "verify is not available in this version"),
+    ),
     "in place with a whole old revision": (
         a_manifest(replicas=2, rollout={"capacity": "InPlace"}),
         ("spec.rollout.guard.keep", "set guard.keep to One or None"),

@@ -76,6 +76,18 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             "ngram belongs to methods NGram and NGramGPU: remove speculation.ngram",
         ),
         (
+            a_raw_spec(rollout={"steps": [{"verify": {"prompts": {"configMap": "golden"}}}]}),
+            "verify is not available in this version, and would check nothing: use `pause: {}`",
+        ),
+        (
+            a_raw_spec(replicas=2, rollout={"capacity": "InPlace"}),
+            "there is no room for a whole old revision: set guard.keep to One or None",
+        ),
+        (
+            a_raw_spec(rollout={"dynamicStable": True}, gateway={"mode": "None"}),
+            "they need gateway.mode Envoy",
+        ),
+        (
             a_raw_spec(speculation={"method": "DraftModel", "numSpeculativeTokens": 3}),
             "this method needs a draft: add speculation.draft.model",
         ),

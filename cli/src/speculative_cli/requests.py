@@ -20,7 +20,7 @@ from speculative_api.labels import (
     RETRY,
     SKIPPED_STEP,
 )
-from speculative_api.v1alpha1 import CanaryStatus
+from speculative_api.v1alpha1 import CanaryStatus, FailedRevision, ParkedStatus
 
 from .errors import Refused
 from .resource import Resource
@@ -149,7 +149,11 @@ def abort(resource: Resource, *, meant: str | None = None) -> Request | str:
     Raises:
         Refused: no canary, or another one than was meant.
     """
-    failed = {found.hash: found for found in resource.status.failed_revisions}
+    failed: dict[str, FailedRevision | ParkedStatus] = {
+        found.hash: found for found in resource.status.failed_revisions
+    }
+    if (waits := resource.status.parked) is not None:
+        failed[waits.hash] = waits
     on_trial = resource.status.canary is not None and resource.status.canary.hash == meant
     if meant is not None and meant in failed and not on_trial:
         return f"{meant} was taken out already ({failed[meant].reason})"

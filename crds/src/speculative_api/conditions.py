@@ -31,6 +31,9 @@ class Reason(StrEnum):
     REVISION_STARTING = "RevisionStarting"
     CANARY_STARTING = "CanaryStarting"
     CANARY_WEIGHTED = "CanaryWeighted"
+    CAPACITY_BLOCKED = "CapacityBlocked"
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    HUB_UNREACHABLE = "HubUnreachable"
     CANARY_PAUSED = "CanaryPaused"
     PAUSED_ON_REQUEST = "PausedOnRequest"
     ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
@@ -83,6 +86,11 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.FIRST_REVISION_FAILED: "The only revision there is can never start; fix the spec.",
     Reason.REVISION_STARTING: "The first revision is loading its model.",
     Reason.CANARY_STARTING: "A canary is loading its model; it gets no traffic yet.",
+    Reason.CAPACITY_BLOCKED: "The canary's pods can't be scheduled, or a quota forbids them: the "
+    "message has the words of the scheduler. At its deadline it is taken out and parked, and tried "
+    "again by itself.",
+    Reason.IMAGE_UNAVAILABLE: "The image of the canary's pods can't be pulled; parked likewise.",
+    Reason.HUB_UNREACHABLE: "The canary's pods can't reach the model hub; parked likewise.",
     Reason.CANARY_WEIGHTED: "A canary gets its share of the traffic and is judged.",
     Reason.CANARY_PAUSED: "The rollout waits for `kubectl speculative promote` or `abort`.",
     Reason.PAUSED_ON_REQUEST: "A person holds the rollout where it is; judging goes on.",

@@ -150,12 +150,24 @@ class FailedRevision(Model):
     at: str = Field(description="When it failed (RFC 3339).")
 
 
+class ParkedStatus(Model):
+    """A revision that could not begin and did not fail: it is tried again by itself."""
+
+    hash: str = Field(max_length=10, description="Hash of the revision.")
+    reason: str = Field(
+        max_length=64, description="CapacityBlocked, ImageUnavailable or HubUnreachable."
+    )
+    message: str = Field(default="", max_length=1024, description="With the scheduler's words.")
+    attempts: int = Field(description="Attempts so far; the wait doubles with each.")
+    until: str = Field(description="When it is tried again (RFC 3339).")
+
+
 class Verdict(Model):
     """The last decision about a canary."""
 
     hash: str = Field(max_length=10, description="Revision it is about.")
-    outcome: Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed"] = Field(
-        description="What was decided."
+    outcome: Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed", "Parked"] = (
+        Field(description="What was decided.")
     )
     reason: str = Field(max_length=64, description="Constant in CamelCase.")
     message: str = Field(max_length=4096, description="With the arithmetic.")
@@ -184,6 +196,9 @@ class SpeculativeDeploymentStatus(Model):
     )
     failed_revisions: list[FailedRevision] = Field(
         default_factory=list, max_length=32, description="Not tried again until retried."
+    )
+    parked: ParkedStatus | None = Field(
+        default=None, description="The revision that waits for GPUs, an image or a hub."
     )
     verdict: Verdict | None = Field(default=None, description="The last decision.")
     observed_retry: str | None = Field(

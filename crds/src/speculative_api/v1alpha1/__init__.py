@@ -13,6 +13,7 @@ from speculative_api.status import CanaryStatus as CanaryStatus
 from speculative_api.status import Condition as Condition
 from speculative_api.status import FailedRevision as FailedRevision
 from speculative_api.status import GuardStatus as GuardStatus
+from speculative_api.status import ParkedStatus as ParkedStatus
 from speculative_api.status import RestartStatus as RestartStatus
 from speculative_api.status import RetiringStatus as RetiringStatus
 from speculative_api.status import SpeculativeDeploymentStatus as SpeculativeDeploymentStatus

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.analysis import Analysis
-from speculative_api.v1alpha1.common import Percent
+from speculative_api.v1alpha1.common import Opaque, Percent
 
 
 class PauseStep(Model):
@@ -26,14 +26,26 @@ class RolloutStep(Model):
 
     model_config = configuration(
         rule(
-            "has(self.weight) != has(self.pause)",
+            "has(self.verify) || has(self.weight) != has(self.pause)",
             "a step has exactly one of weight and pause: split it into two list items",
-        )
+        ),
+        rule(
+            "!has(self.verify)",
+            "verify is not available in this version, and would check nothing: use `pause: {}`, "
+            "compare answers of the canary with those of lane native, then `kubectl speculative "
+            "promote` or `abort`",
+            ".verify",
+        ),
     )
     weight: Percent | None = Field(
         default=None, description="Percent of traffic the canary gets from this step on."
     )
     pause: PauseStep | None = Field(default=None, description="A wait at the present weight.")
+    verify: Opaque | None = Field(
+        default=None,
+        description="Refused: comparing the canary's output with the target's is not available in "
+        "this version. Use `pause: {}` and compare answers by hand.",
+    )
 
 
 class GuardKeep(StrEnum):

@@ -1,5 +1,7 @@
 """Gates about the canary: its start, its health, its verdict, its promotion."""
 
+from dataclasses import replace
+
 from speculative_api.conditions import Reason
 from speculative_api.labels import ABORT, PROMOTE
 from speculative_api.v1alpha1 import (
@@ -8,12 +10,15 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.asking import asked_for, present
+from speculative_operator.rollout.blocked import Blockage, blockage, is_waiting, parked_again
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal
+from speculative_operator.rollout.load import load_words
 from speculative_operator.rollout.restarting import is_restarting
 from speculative_operator.rollout.returning import new_guard
 from speculative_operator.rollout.steps import (
     is_finishing,
+    step_at,
     steps_hash,
     steps_of,
 )
@@ -126,15 +131,24 @@ def canary_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | Non
 def canary_late(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """The canary is not ready and its deadline passed; also when it lost its pods on the way."""
     canary = snapshot.status.canary
-    if canary is None or snapshot.ready_pods(canary.hash) > 0:
+    if canary is None:
+        return None
+    ready, needed = snapshot.ready_pods(canary.hash), canary_goal(snapshot)
+    if ready > 0 and (ready >= needed or not _waits_for_pods(snapshot, canary)):
         return None
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     since = canary.started_at if canary.step < 0 else canary.unready_since
+    if ready > 0 and canary.step >= 0:
+        since = canary.step_started_at
     waited = seconds_since(since, snapshot.now)
     if waited < deadline:
         return None
     why = snapshot.waiting_reason(canary.hash)
-    message = f"no pod ready after {waited:.0f} s (progressDeadlineSeconds {deadline})"
+    pods = "no pod" if ready == 0 else f"{ready} of {needed} pods"
+    message = f"{pods} ready after {waited:.0f} s (progressDeadlineSeconds {deadline})"
+    found = blockage(snapshot, canary.hash)
+    if found is not None:
+        return _park(snapshot, canary, found, f"{message}; {found.words}")
     return canary_ends(
         snapshot,
         outcome="RolledBack",
@@ -142,6 +156,23 @@ def canary_late(snapshot: Snapshot, _: Assessment) -> Transition | None:
         message=f"{message}; {why}" if why else message,
         failed=True,
     )
+
+
+def _waits_for_pods(snapshot: Snapshot, canary: CanaryStatus) -> bool:
+    """Whether the rollout stands still until more pods are ready; a pause does not."""
+    step = step_at(snapshot.spec.rollout, canary.step)
+    stands = canary.step < 0 or step is None or step.weight is not None
+    return stands and canary.held is None
+
+
+def _park(snapshot: Snapshot, canary: CanaryStatus, found: Blockage, message: str) -> Transition:
+    entry = parked_again(snapshot, canary.hash, found, message)
+    message = f"{message}. No failure of the revision: tried again at {entry.until}, or after retry"
+    ended = canary_ends(
+        snapshot, outcome="Parked", reason=found.reason, message=message, failed=False
+    )
+    warned = tuple(replace(event, reason=found.reason, type="Warning") for event in ended.events)
+    return Transition(ended.status.model_copy(update={"parked": entry}), warned)
 
 
 def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
@@ -157,7 +188,10 @@ def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | 
     proven = assessment.all_passed
     how = "every metric shows 'not worse'" if proven else "nothing points to worse"
     details = "; ".join(metric.message for metric in assessment.metrics)
+    load = load_words(snapshot, candidate=canary.hash, control=old.hash)
     text = f"Revision {canary.revision} ({canary.hash}) is stable: {how}. {details}".rstrip()
+    if load:
+        text = f"{text} {load[0].upper()}{load[1:]}"
     guard = snapshot.spec.rollout.guard
     kept = None
     retiring = status.retiring
@@ -170,6 +204,7 @@ def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | 
         Event(Reason.PROMOTED, text),
         stable=stable,
         canary=None,
+        parked=None,
         guard=kept,
         retiring=retiring,
         verdict=verdict(
@@ -186,7 +221,12 @@ def canary_started(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return None
     if status.canary is not None or status.guard is not None or status.retiring:
         return None
-    if has_failed(snapshot, revision) or parked(snapshot) or is_restarting(snapshot):
+    if (
+        has_failed(snapshot, revision)
+        or parked(snapshot)
+        or is_waiting(snapshot)
+        or is_restarting(snapshot)
+    ):
         return None
     now = stamp(snapshot.now)
     number = next_number(snapshot, revision)

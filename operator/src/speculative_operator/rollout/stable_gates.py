@@ -32,7 +32,9 @@ def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return None
     revision = asked.partition("@")[0]
     kept = [entry for entry in snapshot.status.failed_revisions if entry.hash != revision]
-    forgotten = len(kept) < len(snapshot.status.failed_revisions)
+    parked = snapshot.status.parked
+    waits = parked is not None and parked.hash == revision
+    forgotten = waits or len(kept) < len(snapshot.status.failed_revisions)
     message = (
         f"Revision {revision} may be tried again."
         if forgotten
@@ -42,6 +44,7 @@ def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
         snapshot,
         Event("RetryRequested", message),
         failed_revisions=kept,
+        parked=None if waits else parked,
         observed_retry=asked,
     )
 

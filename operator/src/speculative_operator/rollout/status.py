@@ -1,6 +1,7 @@
 """The published half of status: conditions, live figures and the one-line message."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Final, Literal
 
 from speculative_api.conditions import ConditionType, Reason
@@ -18,6 +19,7 @@ from speculative_operator.rollout.autoscaling import (
     scale_replicas,
     scale_selector,
 )
+from speculative_operator.rollout.blocked import blockage, is_waiting
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.foreign import lacking, reachability
@@ -29,7 +31,7 @@ from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
 from speculative_operator.rollout.speculating import speculating
 from speculative_operator.rollout.steps import step_at, steps_of
-from speculative_operator.rollout.times import seconds_since, stamp
+from speculative_operator.rollout.times import moment, seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
 from speculative_operator.rollout.trial import trial_of
 from speculative_operator.snapshot import Snapshot, WorkerPod
@@ -196,6 +198,13 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
             Reason.REMOVING_REVISION,
             f"Taking {names} out of the gateways.{_keeps(snapshot)}",
         )
+    entry = status.parked
+    if entry is not None and is_waiting(snapshot):
+        message = (
+            f"{entry.hash} could not begin: {entry.message}. It is tried again at {entry.until} "
+            f"(attempt {entry.attempts + 1}), or after `kubectl speculative retry`."
+        )
+        return kind, "False", Reason(entry.reason), message
     waits = parked(snapshot)
     if waits is not None and stable.available_at is not None:
         message = (
@@ -273,6 +282,11 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
             return Reason.NOT_DRAFTING, f"{message} It {silence(snapshot, canary.hash)}."
         if canary.held is not None:
             return Reason(canary.held), f"{message} Waits for `resume` or `abort`."
+        found = blockage(snapshot, canary.hash)
+        if found is not None:
+            limit = timedelta(seconds=rollout.progress_deadline_seconds)
+            until = stamp(moment(canary.started_at) + limit)
+            return found.reason, f"{message} Taken out and parked at {until} if that stays so."
         return Reason.CANARY_STARTING, message
     at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
     if not snapshot.spec.gateway.mode.splits:

@@ -17,6 +17,7 @@ from speculative_operator.rollout.capacity import (
     stable_beside_canary,
 )
 from speculative_operator.rollout.gateways import endpoints_seen, is_followed
+from speculative_operator.rollout.load import load_words
 from speculative_operator.rollout.remarks import is_silent, silence
 from speculative_operator.rollout.steps import (
     step_at,
@@ -146,7 +147,10 @@ def pause_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
         return _hold(snapshot, canary, Reason.CANARY_PAUSED, "waits for `promote` or `abort`")
     if canary.weight > 0 and assessment.all_passed:
         proof = "; ".join(metric.message for metric in assessment.metrics)
-        event = Event("StepProven", f"Every metric shows 'not worse': {proof}")
+        control = snapshot.status.stable.hash if snapshot.status.stable else ""
+        load = load_words(snapshot, candidate=canary.hash, control=control)
+        said = f"Every metric shows 'not worse': {proof}"
+        event = Event("StepProven", f"{said}; {load}" if load else said)
         return enter(snapshot, canary, canary.step + 1, event)
     return _time_over(snapshot, canary, step.pause, assessment)
 

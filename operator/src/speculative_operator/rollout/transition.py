@@ -21,7 +21,7 @@ FAILED_KEPT = 32
 BY_SESSION = "Sessions are sticky: the bound on wrong verdicts assumes that they are alike."
 """Said with every verdict from evidence: requests of one session are alike."""
 
-VerdictOutcome = Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed"]
+VerdictOutcome = Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed", "Parked"]
 
 
 @dataclass(frozen=True, slots=True)
