@@ -76,7 +76,9 @@ class Operation:
 
         Nothing is kept from an earlier time: somebody else may have worked since.
         """
-        reconciler = Reconciler(self._client, self.stores, self._source, self._settings)
+        reconciler = Reconciler(
+            self._client, self.stores, self._source, self._settings, queries=self._queries
+        )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue
         for key in sorted(self.stores[SPECULATIVE_DEPLOYMENT.kind].keys()):
