@@ -1,6 +1,8 @@
 """`explain-verdict`: the evidence of the last trial, as the operator wrote it."""
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ from tests.cli.fake_api import FakeApi, serving
 from tests.cli.objects import START, a_resource
 from tests.cluster.evidence_of import a_failed_trial
 
+from speculative_cli import evidence
 from speculative_cli.__main__ import main
+from speculative_cli.plot import picture
+from speculative_cli.resource import parse
 from speculative_operator.cluster.evidence import config_map
 
 
@@ -55,7 +60,7 @@ def test_the_table_tells_evidence_and_need_of_each_metric(
     assert "1 in 200" in lines[3]
     assert lines[4].split()[:3] == ["ErrorRate", "not", "measured"]
     assert "AcceptanceLength: acceptance length 1.00 tokens per step" in lines[6]
-    assert lines[-1].endswith("ago: RolledBack (AcceptanceWorse)")
+    assert lines[9].endswith("ago: RolledBack (AcceptanceWorse)")
     assert api.selectors == ["metadata.name=chat-evidence"]
 
 
@@ -91,3 +96,73 @@ def test_evidence_of_another_shape_asks_for_another_version(
     api.config_maps[0]["data"]["assessment.json"] = '{"schemaVersion": 2}'
     assert run("explain-verdict", "chat") == 1
     assert "can't read the evidence" in capsys.readouterr().err
+
+
+def test_the_looks_are_told_one_below_the_other(api: FakeApi, run: Any, capsys: Any) -> None:
+    assert run("explain-verdict", "chat") == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("AFTER"))
+    assert "AcceptanceLength: WORSE / NOT WORSE" in lines[start]
+    assert re.fullmatch(r"\d+ s +\+\d+ +[\d,]+ / 1 +1 / 1", lines[start + 1])
+    assert len(lines) == start + 2
+
+
+@pytest.mark.parametrize("case", ["absent", "garbled", "of another trial", "of other metrics"])
+def test_without_a_course_the_evidence_is_told_all_the_same(
+    api: FakeApi, run: Any, capsys: Any, tmp_path: Path, case: str
+) -> None:
+    data = api.config_maps[0]["data"]
+    course = json.loads(data.pop("course.json"))
+    if case == "garbled":
+        data["course.json"] = '{"points": [{"at": "NaN"}]}'
+    elif case == "of another trial":
+        data["course.json"] = json.dumps(course | {"beganAt": 1})
+    elif case == "of other metrics":
+        data["course.json"] = json.dumps(course | {"metrics": ["ErrorRate"]})
+    assert run("explain-verdict", "chat", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["course"] is None
+    assert run("explain-verdict", "chat", "--plot", str(tmp_path / "p.png")) == 3
+    assert "kept no course" in capsys.readouterr().err
+
+
+def test_the_plot_is_a_png_with_a_panel_for_each_metric(
+    api: FakeApi, run: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "plot.png"
+    assert run("explain-verdict", "chat", "--plot", str(file)) == 0
+    assert file.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    raw = api.config_maps[0]
+    resource = parse(api.objects["llm/chat"])
+    found = evidence.trial(raw, resource)
+    course = evidence.course(raw, found)
+    assert course is not None
+    panels = picture(found, course, resource).axes
+    assert [panel.get_title(loc="left") for panel in panels] == [
+        "AcceptanceLength: Failed",
+        "ErrorRate: not measured",
+    ]
+    worse, not_worse, needed_worse, needed_not_worse = panels[0].get_lines()
+    assert list(worse.get_ydata()) == [max(point.worse[0], 1) for point in course.points]
+    assert list(not_worse.get_ydata()) == [max(point.not_worse[0], 1) for point in course.points]
+    assert list(needed_worse.get_ydata()) == [found.metrics[0].needed_worse] * 2
+    assert list(needed_not_worse.get_ydata()) == [found.metrics[0].needed_not_worse] * 2
+
+
+def test_a_plot_that_can_not_be_written_is_told(run: Any, capsys: Any, tmp_path: Path) -> None:
+    assert run("explain-verdict", "chat", "--plot", str(tmp_path / "no" / "plot.png")) == 1
+    assert "plot.png can't be written" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_extra_is_named(
+    run: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run("explain-verdict", "chat", "--plot", str(tmp_path / "plot.png")) == 1
+    assert "pip install 'speculative-cli[plot]'" in capsys.readouterr().err
+    assert not (tmp_path / "plot.png").exists()
+
+
+def test_words_of_others_are_no_formulas(api: FakeApi, tmp_path: Path, run: Any) -> None:
+    verdict = {"outcome": "RolledBack", "reason": r"$\frac", "message": "m", "at": START}
+    api.objects["llm/chat"]["status"]["verdict"] = verdict | {"hash": "a01c000000"}
+    assert run("explain-verdict", "chat", "--plot", str(tmp_path / "plot.png")) == 0

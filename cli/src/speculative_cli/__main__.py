@@ -72,7 +72,7 @@ def _run(arguments: argparse.Namespace, cluster: "Cluster") -> int:
         case "diff":
             commands.show_difference(cluster, read(), old=arguments.old, new=arguments.new)
         case "explain-verdict":
-            commands.explain(cluster, read(), output=arguments.output)
+            commands.explain(cluster, read(), output=arguments.output, plot_file=arguments.plot)
         case "undo":
             commands.go_back(cluster, read(), to=arguments.to)
         case _:

@@ -64,6 +64,7 @@ def _looking(verbs: Any, place: argparse.ArgumentParser, common: argparse.Argume
     explain = verbs.add_parser(
         "explain-verdict", parents=[common], help="the evidence of the last trial"
     )
+    explain.add_argument("--plot", metavar="FILE", help="draw it as a PNG, too (needs matplotlib)")
     explain.add_argument("-o", "--output", choices=["text", "json"], default="text")
 
 

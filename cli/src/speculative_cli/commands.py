@@ -8,8 +8,9 @@ import yaml
 
 from speculative_api.labels import EVIDENCE_SUFFIX
 
-from . import evidence, revisions, screen
+from . import evidence, revisions, screen, terminal
 from .cluster import Cluster
+from .errors import NotFound
 from .resource import Resource, parse
 
 
@@ -54,13 +55,26 @@ def show_difference(cluster: Cluster, resource: Resource, *, old: str, new: str)
     print("\n".join(lines) if lines else f"{old} and {new} say the same")
 
 
-def explain(cluster: Cluster, resource: Resource, *, output: str) -> None:
-    """The evidence of the last trial."""
-    found = evidence.trial(cluster.config_map(f"{resource.name}{EVIDENCE_SUFFIX}"), resource)
+def explain(cluster: Cluster, resource: Resource, *, output: str, plot_file: str | None) -> None:
+    """The evidence of the last trial: a table, or JSON; and a picture if a file is named."""
+    raw = cluster.config_map(f"{resource.name}{EVIDENCE_SUFFIX}")
+    found = evidence.trial(raw, resource)
+    course = evidence.course(raw, found)
     if output == "json":
-        print(json.dumps(found.model_dump(mode="json", by_alias=True), indent=2))
+        document = found.model_dump(mode="json", by_alias=True)
+        document["course"] = course and course.model_dump(mode="json", by_alias=True)
+        print(json.dumps(document, indent=2))
     else:
-        print(evidence.text(found, resource, datetime.now(UTC)))
+        parts = [evidence.text(found, resource, datetime.now(UTC))]
+        parts += [evidence.course_text(course)] if course else []
+        terminal.show(terminal.printable("\n\n".join(parts)))
+    if plot_file is not None:
+        from .plot import draw
+
+        if course is None:
+            raise NotFound(f"{resource.name}: this operator kept no course of the trial to plot")
+        draw(found, course, resource, plot_file)
+        print(f"written: {plot_file}", file=sys.stderr)
 
 
 def go_back(cluster: Cluster, resource: Resource, *, to: str | None) -> None:

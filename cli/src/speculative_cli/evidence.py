@@ -6,15 +6,25 @@ half minute during a trial and keeps until the next one.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from speculative_api.assessment import ASSESSMENT_KEY, JudgedMetric, JudgedTrial, one_in
+from speculative_api.assessment import (
+    ASSESSMENT_KEY,
+    COURSE_KEY,
+    JudgedCourse,
+    JudgedMetric,
+    JudgedTrial,
+    one_in,
+)
 
 from .errors import CliError, NotFound
 from .resource import Resource
 from .screen import age, table
+
+SHOWN_LOOKS: Final = 12
+"""Looks shown of a trial's course; the plot shows all that were kept."""
 
 
 def trial(raw: Mapping[str, Any], resource: Resource) -> JudgedTrial:
@@ -34,6 +44,33 @@ def trial(raw: Mapping[str, Any], resource: Resource) -> JudgedTrial:
         raise CliError(
             f"this version of kubectl-speculative can't read the evidence: {error.errors()[0]}"
         ) from error
+
+
+def course(raw: Mapping[str, Any], found: JudgedTrial) -> JudgedCourse | None:
+    """How the evidence came about; None where an older operator kept no course of this trial."""
+    try:
+        read = JudgedCourse.model_validate_json((raw.get("data") or {}).get(COURSE_KEY) or "")
+    except ValidationError:
+        return None
+    same = (read.candidate, read.stage, read.began_at)
+    names = tuple(metric.name for metric in found.metrics)
+    whole = all(len(p.worse) == len(p.not_worse) == len(names) for p in read.points)
+    if same != (found.candidate, found.stage, found.began_at) or read.metrics != names:
+        return None
+    return read if whole and read.points else None
+
+
+def course_text(found: JudgedCourse) -> str:
+    """The looks, at most the last `SHOWN_LOOKS`, with what came since the one before."""
+    head = ("AFTER", "REQUESTS", *(f"{n}: WORSE / NOT WORSE" for n in found.metrics))
+    rows: list[tuple[str, ...]] = [head]
+    requests = 0
+    for point in found.points:
+        pairs = zip(point.worse, point.not_worse, strict=True)
+        row = [f"{point.at - found.began_at:.0f} s", f"+{point.candidate_requests - requests}"]
+        rows.append((*row, *(f"{one_in(a)[5:]} / {one_in(b)[5:]}" for a, b in pairs)))
+        requests = point.candidate_requests
+    return "\n".join(table([head, *rows[1:][-SHOWN_LOOKS:]]))
 
 
 def text(found: JudgedTrial, resource: Resource, now: datetime) -> str:

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 ASSESSMENT_KEY: Final = "assessment.json"
+COURSE_KEY: Final = "course.json"
+COURSE_POINTS: Final = 64
+"""Points kept of a trial's course: some kilobytes, whatever its length."""
 SHOWN_AT_MOST: Final = 1_000_000
 """Beyond this a model's assumptions, not chance, are the weakest link."""
 
@@ -58,6 +61,36 @@ class JudgedTrial(_Lenient):
     """Unix seconds of the last look."""
     candidate_requests: int = Field(ge=0)
     metrics: tuple[JudgedMetric, ...]
+
+
+class CoursePoint(_Lenient):
+    """One look at a trial, of those that were written."""
+
+    at: Evidence
+    """Unix seconds."""
+    candidate_requests: int = Field(ge=0)
+    """Answered since the trial began."""
+    worse: tuple[Evidence, ...]
+    """By metric, in the order of the course's names."""
+    not_worse: tuple[Evidence, ...]
+
+
+class JudgedCourse(_Lenient):
+    """How a trial's evidence came about; points far back are fewer, the last one is the newest."""
+
+    schema_version: Literal[1] = 1
+    candidate: str
+    stage: str
+    began_at: Evidence
+    metrics: tuple[str, ...]
+    points: tuple[CoursePoint, ...]
+
+    def followed_by(self, point: CoursePoint) -> "JudgedCourse":
+        """With one more point; a point of the same time takes the place of the last."""
+        before = [known for known in self.points if known.at < point.at]
+        if len(before) >= COURSE_POINTS:
+            before = before[::2]
+        return self.model_copy(update={"points": (*before, point)})
 
 
 def one_in(evidence: float) -> str:

@@ -229,8 +229,9 @@ class Reconciler:
         due = now - memory.evidence_saved_at >= self._settings.evidence_write_seconds
         if memory.evidence is None or not (due or at_once):
             return
-        body = evidence_store.config_map(snapshot, memory.evidence)
         key = (snapshot.namespace, snapshot.name)
+        before = self._stores[CONFIG_MAP.kind].of(key).get(names.evidence(snapshot.name))
+        body = evidence_store.config_map(snapshot, memory.evidence, before)
         try:
             await self._applier.ensure(body, key=key, owner_uid=snapshot.uid)
         except Refused as error:

@@ -9,7 +9,17 @@ import logging
 from dataclasses import asdict
 from typing import Final
 
-from speculative_api.assessment import ASSESSMENT_KEY, JudgedMetric, JudgedTrial
+from pydantic import ValidationError
+
+from speculative_api.assessment import (
+    ASSESSMENT_KEY,
+    COURSE_KEY,
+    SHOWN_AT_MOST,
+    CoursePoint,
+    JudgedCourse,
+    JudgedMetric,
+    JudgedTrial,
+)
 from speculative_api.labels import MANAGED_BY, MANAGER, NAME
 from speculative_api.v1alpha1 import Analysis
 from speculative_operator.analysis.verdict import (
@@ -61,9 +71,10 @@ def _stored(store: Store, key: Key) -> Evidence | None:
         return None
 
 
-def config_map(snapshot: Snapshot, evidence: Evidence) -> JSON:
-    """The ConfigMap that keeps it."""
+def config_map(snapshot: Snapshot, evidence: Evidence, before: JSON | None = None) -> JSON:
+    """The ConfigMap that keeps it; `before` is the one that is replaced."""
     text = json.dumps(evidence.to_json(), separators=(",", ":"), sort_keys=True)
+    judged = _judged(snapshot, evidence)
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
@@ -73,11 +84,15 @@ def config_map(snapshot: Snapshot, evidence: Evidence) -> JSON:
             "labels": {MANAGED_BY: MANAGER, NAME: snapshot.name},
             "ownerReferences": [names.owner_reference(snapshot.name, snapshot.uid)],
         },
-        "data": {EVIDENCE_KEY: text, ASSESSMENT_KEY: _judged(snapshot, evidence)},
+        "data": {
+            EVIDENCE_KEY: text,
+            ASSESSMENT_KEY: judged.model_dump_json(by_alias=True),
+            COURSE_KEY: _course(judged, before).model_dump_json(by_alias=True),
+        },
     }
 
 
-def _judged(snapshot: Snapshot, evidence: Evidence) -> str:
+def _judged(snapshot: Snapshot, evidence: Evidence) -> JudgedTrial:
     """The same for people: what each metric says, and how far it is from what it needs."""
     assessment = assess(evidence)
     candidate, _, rest = evidence.trial.partition("/")
@@ -88,4 +103,35 @@ def _judged(snapshot: Snapshot, evidence: Evidence) -> str:
         at=snapshot.now.timestamp(),
         candidate_requests=assessment.candidate_requests,
         metrics=tuple(JudgedMetric.model_validate(asdict(metric)) for metric in assessment.metrics),
-    ).model_dump_json(by_alias=True)
+    )
+
+
+def _course(judged: JudgedTrial, before: JSON | None) -> JudgedCourse:
+    """What was written of this trial so far, and this look."""
+    course = JudgedCourse(
+        candidate=judged.candidate,
+        stage=judged.stage,
+        began_at=judged.began_at,
+        metrics=tuple(metric.name for metric in judged.metrics),
+        points=(),
+    )
+    try:
+        known = JudgedCourse.model_validate_json((before or {}).get("data", {})[COURSE_KEY])
+        if known.model_copy(update={"points": ()}) == course:
+            course = known
+    except (ValidationError, KeyError, TypeError, AttributeError):
+        # Only a picture: it begins anew where there is none, or none that can be read.
+        pass
+    return course.followed_by(
+        CoursePoint(
+            at=judged.at,
+            candidate_requests=judged.candidate_requests,
+            worse=tuple(_rounded(metric.worse) for metric in judged.metrics),
+            not_worse=tuple(_rounded(metric.not_worse) for metric in judged.metrics),
+        )
+    )
+
+
+def _rounded(evidence: float) -> float:
+    """Three leading digits, and no more than is ever shown."""
+    return float(f"{min(evidence, SHOWN_AT_MOST):.3g}")
