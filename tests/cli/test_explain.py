@@ -125,6 +125,7 @@ def test_without_a_course_the_evidence_is_told_all_the_same(
     assert "kept no course" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_plot_is_a_png_with_a_panel_for_each_metric(
     api: FakeApi, run: Any, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_the_plot_is_a_png_with_a_panel_for_each_metric(
     assert list(needed_not_worse.get_ydata()) == [found.metrics[0].needed_not_worse] * 2
 
 
+@pytest.mark.slow
 def test_a_plot_that_can_not_be_written_is_told(run: Any, capsys: Any, tmp_path: Path) -> None:
     assert run("explain-verdict", "chat", "--plot", str(tmp_path / "no" / "plot.png")) == 1
     assert "plot.png can't be written" in capsys.readouterr().err
@@ -162,6 +164,7 @@ def test_without_matplotlib_the_extra_is_named(
     assert not (tmp_path / "plot.png").exists()
 
 
+@pytest.mark.slow
 def test_words_of_others_are_no_formulas(api: FakeApi, tmp_path: Path, run: Any) -> None:
     verdict = {"outcome": "RolledBack", "reason": r"$\frac", "message": "m", "at": START}
     api.objects["llm/chat"]["status"]["verdict"] = verdict | {"hash": "a01c000000"}
