@@ -112,6 +112,8 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
             if path == "/apis/apps/v1/namespaces/llm/controllerrevisions":
                 api.selectors += parse_qs(query)["labelSelector"]
                 return api.revisions
+            if path == "/api/v1/namespaces":
+                return [{"metadata": {"name": "llm"}}, {"metadata": {"name": "default"}}]
             if path == "/api/v1/namespaces/llm/pods":
                 return api.pods
             if path == "/api/v1/namespaces/llm/configmaps":

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from . import requests
+from . import requests, terminal
 from .arguments import parse_command_line
 from .errors import CliError, TimedOut
 from .resource import Resource, parse
@@ -31,7 +31,17 @@ LOOK_EVERY_SECONDS = 1.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
-    arguments = parse_command_line(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["__complete"]:
+        from .completion import complete
+
+        return complete(words[1:])
+    arguments = parse_command_line(words)
+    if arguments.verb == "completion":
+        from .completion import SCRIPTS
+
+        print(SCRIPTS[arguments.shell], end="")
+        return 0
     if arguments.verb == "lint":
         return _lint(arguments)
     # The client takes two seconds to import: --help and a wrong flag need not wait for it.
@@ -128,11 +138,15 @@ def _lint(arguments: argparse.Namespace) -> int:
     memory = arguments.gpu_memory_gib
     judge = partial(model_problems, gpu_gibibytes=memory) if arguments.with_models else None
     report = lint(arguments.files, judge)
-    if arguments.output == "json":
+    if arguments.output == "sarif":
+        from .sarif import log_of
+
+        print(json.dumps(log_of(report.findings), indent=2))
+    elif arguments.output == "json":
         print(json.dumps([found.to_json() for found in report.findings], indent=2))
     else:
         for found in report.findings:
-            print(found.line())
+            terminal.show(terminal.printable(found.line()))
         print(f"{report.checked} checked, {report.errors} errors", file=sys.stderr)
     return LINT_ERRORS if report.errors else 0
 

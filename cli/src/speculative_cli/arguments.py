@@ -26,9 +26,13 @@ def parser() -> argparse.ArgumentParser:
     _looking(verbs, place, common)
     _steering(verbs, common)
     _history(verbs, common)
+    completion = verbs.add_parser("completion", help="print a shell's completion script")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
     lint = verbs.add_parser("lint", help="check manifests without a cluster")
-    lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
-    lint.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    lint.add_argument(
+        "files", nargs="+", metavar="FILE", help="YAML or JSON, or a folder; - is standard input"
+    )
+    lint.add_argument("-o", "--output", choices=["text", "json", "sarif"], default="text")
     lint.add_argument(
         "--with-models",
         action="store_true",

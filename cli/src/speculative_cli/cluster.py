@@ -6,10 +6,13 @@ failure becomes one sentence that says what to do.
 """
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import urllib3
+import yaml
 from kubernetes import client
 from kubernetes import config as untyped_config
 
@@ -24,12 +27,18 @@ _RESOURCE = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 """Longest silence while an answer is awaited."""
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_GARBLED = (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What the client raises about a kubeconfig of another shape."""
 
 
 class Cluster:
     """A connection; close it, or use it as a context manager."""
 
-    def __init__(self, api_client: Any, *, namespace: str) -> None:
+    def __init__(
+        self, api_client: Any, *, namespace: str, patience_seconds: float = READ_SECONDS
+    ) -> None:
+        self._timeout = (min(CONNECT_SECONDS, patience_seconds), patience_seconds)
         api_client.configuration.retries = False
         self._api_client = api_client
         self._objects = client.CustomObjectsApi(api_client)
@@ -94,6 +103,11 @@ class Cluster:
         items: list[dict[str, Any]] = self._api_client.sanitize_for_serialization(found)["items"]
         return items[0] if items else {"metadata": {}}
 
+    def namespaces(self) -> list[str]:
+        """The names of the namespaces. Raises as `read`."""
+        found = self._call(self._core.list_namespace)
+        return [str(item.metadata.name) for item in found.items]
+
     def pods(self, name: str) -> list[dict[str, Any]]:
         """The raw pods of a resource, possibly some seconds old. Raises as `read`."""
         # Parsed here and not by the client, which takes milliseconds for each pod.
@@ -143,7 +157,7 @@ class Cluster:
         name = arguments.get("name", "")
         ours = arguments.get("plural") == PLURAL
         try:
-            return method(**arguments, _request_timeout=(CONNECT_SECONDS, READ_SECONDS))
+            return method(**arguments, _request_timeout=self._timeout)
         except client.ApiException as error:
             raise self._explain(error, name, ours=ours) from error
         except urllib3.exceptions.HTTPError as error:
@@ -177,7 +191,11 @@ class Cluster:
 
 
 def connect(
-    *, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None
+    *,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    patience_seconds: float = READ_SECONDS,
 ) -> Cluster:
     """Reads the configuration; no request is sent yet.
 
@@ -185,19 +203,44 @@ def connect(
         CliError: there is no usable configuration.
     """
     try:
-        _, active = config.list_kube_config_contexts(config_file=kubeconfig)
+        known, active = _contexts(kubeconfig)
         if context:
-            contexts, _ = config.list_kube_config_contexts(config_file=kubeconfig)
-            active = next((c for c in contexts if c["name"] == context), active)
+            active = next((c for c in known if c["name"] == context), active)
         api_client = config.new_client_from_config(
-            config_file=kubeconfig, context=context, persist_config=False
+            config_file=_file(kubeconfig), context=context, persist_config=False
         )
+        default = (active.get("context") or {}).get("namespace") or "default"
     except config.ConfigException as error:
         if kubeconfig or context:
             raise CliError(f"kubeconfig: {error}") from error
         return _in_cluster(error, namespace)
-    default = active.get("context", {}).get("namespace") or "default"
-    return Cluster(api_client, namespace=namespace or default)
+    except _GARBLED as error:
+        raise CliError(f"the kubeconfig can't be read: {type(error).__name__} {error}") from error
+    return Cluster(api_client, namespace=namespace or default, patience_seconds=patience_seconds)
+
+
+def contexts(kubeconfig: str | None = None) -> list[str]:
+    """The names of the contexts of the kubeconfig.
+
+    Raises:
+        CliError: there is none, or it can't be read.
+    """
+    try:
+        return [str(found["name"]) for found in _contexts(kubeconfig)[0]]
+    except (config.ConfigException, *_GARBLED) as error:
+        raise CliError(f"kubeconfig: {error}") from error
+
+
+def _contexts(kubeconfig: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    found: tuple[list[dict[str, Any]], dict[str, Any]] = config.list_kube_config_contexts(
+        config_file=_file(kubeconfig)
+    )
+    return found
+
+
+def _file(kubeconfig: str | None) -> str | None:
+    """As kubectl: KUBECONFIG may name several. The client reads it once, when it is imported."""
+    return kubeconfig or os.environ.get("KUBECONFIG") or None
 
 
 def _in_cluster(no_kubeconfig: Exception, namespace: str | None) -> Cluster:
@@ -208,4 +251,5 @@ def _in_cluster(no_kubeconfig: Exception, namespace: str | None) -> Cluster:
         raise CliError(
             f"no cluster is configured ({no_kubeconfig}): set KUBECONFIG or use --kubeconfig"
         ) from no_kubeconfig
-    return Cluster(client.ApiClient(configuration), namespace=namespace or "default")
+    own = POD_NAMESPACE.read_text().strip() if POD_NAMESPACE.exists() else ""
+    return Cluster(client.ApiClient(configuration), namespace=namespace or own or "default")

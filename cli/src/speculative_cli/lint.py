@@ -1,39 +1,39 @@
 """`lint`: manifests on disk, checked without a cluster. Reads files; prints nothing."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from speculative_api.labels import KIND
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_api.validation import Problem, problems
 
+from .documents import Document, Place, Unreadable, documents, files_of
+
 Judge = Callable[[SpeculativeDeploymentSpec], Iterable[Problem]]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem and where it is: file, number of the document in it, name of the resource."""
+    """A problem and where it is: file, line, number of the document, name of the resource."""
 
     file: str
     document: int
     resource: str
     problem: Problem
+    place: Place = field(default_factory=Place)
 
     def line(self) -> str:
         """For people, one line."""
-        where = f"{self.file}: {self.resource or f'document {self.document}'}"
+        where = f"{self.file}:{self.place.line}: {self.resource or f'document {self.document}'}"
         return f"{where}: {self.problem.severity}: {self.problem.field} {self.problem.message}"
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         place = {"file": self.file, "document": self.document, "resource": self.resource}
-        return place | asdict(self.problem)
+        return place | asdict(self.place) | asdict(self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,29 @@ class Report:
 
 
 def lint(files: Sequence[str], judge: Judge | None = None) -> Report:
-    """Checks every SpeculativeDeployment in the files; `-` is standard input.
+    """Checks every SpeculativeDeployment in files and folders; `-` is standard input.
 
     Args:
         judge: looks further at a spec that can be read.
     """
     findings: list[Finding] = []
     checked = 0
-    for file in files:
+    for file in files_of(files):
         try:
-            documents = list(_documents(file))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            unreadable = Problem("error", "file", f"can't be read: {error}")
-            findings.append(Finding(file, 0, "", unreadable))
-            continue
-        for number, document in enumerate(documents, start=1):
-            if not isinstance(document, dict) or document.get("kind") != KIND:
-                continue
-            checked += 1
-            name = _name(document)
-            found = [*problems(document), *_judged(document, judge)]
-            findings += [Finding(file, number, name, problem) for problem in found]
+            for document in documents(file):
+                if isinstance(document.body, dict) and document.body.get("kind") == KIND:
+                    checked += 1
+                    findings += _findings(file, document, judge)
+        except Unreadable as error:
+            unreadable = Problem("error", "file", str(error))
+            findings.append(Finding(file, 0, "", unreadable, Place(error.line)))
     return Report(tuple(findings), checked)
+
+
+def _findings(file: str, document: Document, judge: Judge | None) -> Iterator[Finding]:
+    body, name = document.body, _name(document.body)
+    for problem in (*problems(body), *_judged(body, judge)):
+        yield Finding(file, document.number, name, problem, document.place(problem.field))
 
 
 def _judged(document: dict[str, Any], judge: Judge | None) -> Iterator[Problem]:
@@ -83,15 +84,6 @@ def _judged(document: dict[str, Any], judge: Judge | None) -> Iterator[Problem]:
     except ValidationError:
         return  # `problems` says why
     yield from judge(spec)
-
-
-def _documents(file: str) -> Iterator[Any]:
-    text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-    for document in yaml.safe_load_all(text):
-        if isinstance(document, dict) and document.get("kind") == "List":
-            yield from document.get("items") or []
-        else:
-            yield document
 
 
 def _name(document: dict[str, Any]) -> str:
