@@ -176,6 +176,10 @@ def summary(
         "lower_95": None if low is None else round(low, 3),
         "chosen": [each["adaptive"]["k"] for each in rounds],
         "rounds": len(rounds),
+        # At temperature 0 every arm must say the same.
+        "rounds_with_equal_text": sum(
+            len({arm["text"] for arm in each.values()}) == 1 for each in rounds
+        ),
     }
 
 

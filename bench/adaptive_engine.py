@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import time
+import zlib
 from typing import Any
 
 _TEXT = """river stone lamp winter paper garden silver engine window bridge forest candle market
@@ -112,6 +113,9 @@ def main() -> None:
             "wall": time.monotonic() - wall,
             "cpu": time.process_time() - cpu,
             "tokens": sum(len(each.outputs[0].token_ids) for each in outputs),
+            "text": zlib.crc32(
+                json.dumps([list(each.outputs[0].token_ids) for each in outputs]).encode()
+            ),
         }
         if scheduler is not None and pinned is None:
             choice = scheduler._controller.choice(command["streams"])
