@@ -21,6 +21,7 @@ GATEWAY: dict[str, Any] = {
     "revisionHeaders": False,
     "allowedCidrs": ["10.0.0.0/8"],
     "trustedProxyHops": 1,
+    "tls": {"secretName": "chat-tls"},
 }
 """A value for every field that needs a gateway."""
 STEPS: dict[str, Any] = {"weight": 5}
@@ -111,6 +112,32 @@ def test_source_ranges_need_a_load_balancer() -> None:
     found = said(gateway={"service": {"type": "NodePort", **ranges}})
     assert [field for field, _ in found] == ["spec.gateway.service.loadBalancerSourceRanges"]
     assert said(gateway={"service": {"type": "LoadBalancer", **ranges}}) == []
+
+
+TOKENS = {"issuer": "https://i.example", "audiences": ["chat"]}
+URI, MAP = {"jwksUri": "https://i.example/keys"}, {"jwksConfigMap": "keys"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "field"),
+    [
+        ({"apiKeysSecret": "keys"}, None),
+        ({"jwt": {**TOKENS, **URI}}, None),
+        ({"jwt": {**TOKENS, **MAP}}, None),
+        ({}, "spec.gateway.auth"),
+        ({"apiKeysSecret": "keys", "jwt": {**TOKENS, **MAP}}, "spec.gateway.auth"),
+        ({"jwt": TOKENS}, "spec.gateway.auth.jwt"),
+        ({"jwt": {**TOKENS, **URI, **MAP}}, "spec.gateway.auth.jwt"),
+        ({"jwt": {**TOKENS, "audiences": [], **MAP}}, "spec.gateway.auth.jwt.audiences"),
+        ({"jwt": {**TOKENS, "jwksUri": "http://i.example"}}, "spec.gateway.auth.jwt.jwksUri"),
+        ({"jwt": {**TOKENS, "jwksUri": "https://u:p@i.example"}}, "spec.gateway.auth.jwt.jwksUri"),
+    ],
+)
+def test_clients_have_keys_or_tokens_and_their_keys_one_source(
+    auth: dict[str, Any], field: str | None
+) -> None:
+    found = [where for where, _ in said(gateway={"auth": auth})]
+    assert found == ([] if field is None else [field])
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -43,7 +43,7 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
     [
         (
             {"rateLimit": {"requestsPerMinutePerKey": 600}},
-            "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
+            "rateLimit counts by API key: add gateway.auth.apiKeysSecret or gateway.auth.jwt",
         ),
         ({"auth": KEYS, "rateLimit": {}}, "rateLimit limits nothing: add requestsPerMinutePerKey"),
         ({"auth": {"apiKeysSecret": "Chat Keys"}}, "should match"),

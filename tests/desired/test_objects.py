@@ -194,8 +194,23 @@ def test_a_revision_above_the_limit_is_refused() -> None:
             "envoy",
             {"name": "CONCURRENCY", "value": "1"},
         ),
+        (
+            {"tls": {"secretName": "cert", "minVersion": "1.3"}},
+            "envoy",
+            {"name": "TLS_MINIMUM", "value": "1.3"},
+        ),
+        (
+            {"tls": {"secretName": "cert"}},
+            "agent",
+            {"name": "TLS_DIRECTORY", "value": "/etc/gateway/tls"},
+        ),
+        (
+            {"auth": {"jwt": {"issuer": "i", "audiences": ["a"], "jwksConfigMap": "keys"}}},
+            "agent",
+            {"name": "KEY_SET_DIRECTORY", "value": "/etc/gateway/key-set"},
+        ),
     ],
-    ids=["hops", "one thread to count by"],
+    ids=["hops", "one thread to count by", "tls", "tls for the agent", "public keys"],
 )
 def test_what_the_listener_needs_is_in_the_pod_where_it_is_asked_for(
     wanted: dict[str, object], container: str, variable: dict[str, str]
@@ -210,3 +225,15 @@ def test_what_the_listener_needs_is_in_the_pod_where_it_is_asked_for(
 
     assert variable in variables(**wanted)
     assert variable["name"] not in {each["name"] for each in variables()}
+
+
+def test_only_envoy_holds_the_certificate_and_users_come_to_443() -> None:
+    wanted = {"tls": {"secretName": "cert"}}
+    found = rendered(a_snapshot(a_spec(gateway=wanted)))
+    pod = found["Deployment/chat-gateway"]["spec"]["template"]["spec"]
+    mounts = {c["name"]: {m["name"] for m in c["volumeMounts"]} for c in pod["containers"]}
+    assert "tls" in mounts["envoy"] - mounts["agent"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "tls")
+    assert volume["secret"] == {"secretName": "cert", "defaultMode": 0o440}
+    (port,) = found["Service/chat-gateway"]["spec"]["ports"]
+    assert (port["name"], port["port"], port["targetPort"]) == ("https", 443, 8080)

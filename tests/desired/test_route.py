@@ -191,3 +191,18 @@ def test_an_address_list_needs_an_agent_that_knows_it() -> None:
     route = next_route(world, decided((STABLE.hash, 100)))
     assert route.allowed_cidrs == ("10.0.0.0/8", "fd00::/8")
     assert route.schema_version == 3
+
+
+def test_tokens_need_an_agent_that_asks_for_them() -> None:
+    jwt = {
+        "issuer": "https://issuer.example",
+        "audiences": ["chat"],
+        "jwksUri": "https://issuer.example/keys",
+        "clientClaim": "team",
+    }
+    route = next_route(the_world(gateway={"auth": {"jwt": jwt}}), decided((STABLE.hash, 100)))
+    assert route.schema_version == 3
+    assert route.auth is not None
+    assert route.auth.jwt is not None
+    written = route.auth.jwt.model_dump(by_alias=True, exclude_none=True)
+    assert {**written, "audiences": list(written["audiences"])} == jwt

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,6 +51,8 @@ class Gateway:
     headers_seconds: float = 30
     request_seconds: float = 300
     trusted_proxy_hops: int = 0
+    tls: str = ""
+    """Lowest version; empty: plain HTTP."""
     supervisor: asyncio.subprocess.Process | None = None
     agent: asyncio.subprocess.Process | None = None
     sequence: int = 0
@@ -100,6 +102,9 @@ class Gateway:
             "REQUEST_SECONDS": str(self.request_seconds),
             "TRUSTED_PROXY_HOPS": str(self.trusted_proxy_hops),
             "API_KEYS_DIRECTORY": str(self.folder / "keys"),
+            "KEY_SET_DIRECTORY": str(self.folder / "key-set"),
+            "TLS_DIRECTORY": str(self.folder / "tls") if self.tls else "",
+            "TLS_MINIMUM": self.tls,
             "DRAIN_SECONDS": str(self.drain_seconds),
             "DRAIN_MINIMUM_SECONDS": "0",
         }
@@ -145,12 +150,18 @@ class Gateway:
         temporary.replace(self.wanted / name)
 
     def keys(self, **clients: str) -> None:
-        """Swaps the mounted Secret as the kubelet does: a new folder, then its link."""
-        folder = self.folder / "keys"
+        """Swaps the mounted Secret with the API keys."""
+        self.mount("keys", clients)
+
+    def mount(self, name: str, entries: Mapping[str, str]) -> None:
+        """Swaps a mounted Secret as the kubelet does: a new folder, then its link."""
+        folder = self.folder / name
         version = folder / f"..{len(list(folder.glob('..*'))) if folder.exists() else 0}"
         version.mkdir(parents=True)
-        for client, key in clients.items():
-            (version / client).write_text(key)
+        for entry, content in entries.items():
+            (version / entry).write_text(content)
+            if not (folder / entry).is_symlink():
+                (folder / entry).symlink_to(f"..data/{entry}")
         (folder / "..new").symlink_to(version.name)
         (folder / "..new").replace(folder / "..data")
 

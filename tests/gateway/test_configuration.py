@@ -13,8 +13,10 @@ from speculative_api import gateway
 from speculative_gateway.bootstrap import bootstrap, listener
 from speculative_gateway.configuration import (
     AS_FALLBACK,
+    TOKENS,
     WAY,
     Configuration,
+    asks,
     content_digest,
     files,
     from_files,
@@ -27,6 +29,7 @@ from speculative_gateway.keys import Keys
 from speculative_gateway.policies import COUNTED_BODY_BYTES
 from speculative_gateway.render import Endpoint, empty, rendered
 from speculative_gateway.settings import Settings
+from speculative_gateway.tokens import key_set
 
 FOLDER = PurePosixPath("/run/gateway/xds")
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,7 +38,19 @@ ENDPOINTS = {
     "chat-c": (Endpoint("fd00::3"),),
 }
 KEYS = Keys({"bob": "bobs-secret-key", "alice": "alices-secret-key"})
+JWT = gateway.Jwt(issuer="https://issuer.example", audiences=("chat",), jwks_config_map="keys")
+KEY_SET = key_set('{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AA", "kid": "1"}]}')
 ROUTES = {
+    "with-tokens": gateway.Route(
+        schema_version=3,
+        owner_uid="u",
+        sequence=8,
+        model="m",
+        default="a" * 10,
+        backends=(gateway.Backend(hash="a" * 10, service="chat-a", weight=100),),
+        auth=gateway.Auth(jwt=JWT),
+        rate_limit=gateway.RateLimit(requests_per_minute_per_key=600),
+    ),
     "empty": gateway.Route(owner_uid="u", sequence=1, model="m"),
     "canary-and-native": gateway.Route(
         owner_uid="u",
@@ -112,7 +127,7 @@ def _golden(name: str, content: object) -> None:
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_rendered_files_are_golden(name: str) -> None:
-    texts = files(rendered(ROUTES[name], ENDPOINTS, folder=FOLDER, keys=KEYS))
+    texts = files(rendered(ROUTES[name], ENDPOINTS, folder=FOLDER, keys=KEYS, key_set=KEY_SET))
     _golden(name, {file: json.loads(text) for file, text in texts.items()})
 
 
@@ -203,9 +218,17 @@ def configurations(draw: st.DrawFn) -> Configuration:
         if draw(st.booleans())
         else None,
         fallback=gateway.Fallback(requests_per_endpoint=8) if draw(st.booleans()) else None,
+        auth=gateway.Auth(jwt=JWT) if draw(st.booleans()) else None,
     )
     hosts = draw(st.sets(st.sampled_from(REVISIONS)))
-    return rendered(route, {name: (Endpoint("10.0.0.1"),) for name in hosts}, folder=FOLDER)
+    endpoints = {name: (Endpoint("10.0.0.1"),) for name in hosts}
+    return rendered(route, endpoints, folder=FOLDER, key_set=KEY_SET)
+
+
+def asks_for_tokens(configuration: Configuration) -> bool:
+    """Whether the route does."""
+    (host,) = configuration.routes["virtual_hosts"]
+    return "requirement_name" in host["typed_per_filter_config"][TOKENS]
 
 
 def test_where_tokens_are_counted_no_body_is_longer_than_can_be_counted() -> None:
@@ -236,7 +259,7 @@ def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Config
     assert (steps[-1] if steps else current) == wanted
     previous = current
     for step in steps:
-        kinds = ("assignments", "clusters", "routes", "weights", "bounds")
+        kinds = ("assignments", "clusters", "routes", "weights", "bounds", "tokens")
         assert sum(getattr(step, kind) != getattr(previous, kind) for kind in kinds) == 1
         aggregates = {name for name in step.clusters if name.endswith(WAY)}
         assert named_clusters(step.routes).keys() <= step.clusters.keys()
@@ -246,6 +269,8 @@ def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Config
             # Never a moment in which a new revision has no bound.
             added = step.clusters.keys() - previous.clusters.keys()
             assert {name for name in wanted.bounds if name in added} <= step.bounds.keys()
+        # A route that asks for what the filter does not know refuses everybody.
+        assert not asks_for_tokens(step) or asks(step.tokens)
         used = shares(step.routes, step.weights)
         assert not used or sum(used.values()) > 0
         previous = step

@@ -46,11 +46,26 @@ class Timeouts(_Lenient):
     idle_seconds: int = 300
 
 
-class Auth(_Lenient):
-    """Only requests with an API key are let in. The keys are never in the route."""
+class Jwt(_Lenient):
+    """Requests need a token that this issuer signed for one of these audiences."""
 
-    api_keys_secret: str
+    issuer: str
+    audiences: tuple[str, ...] = Field(min_length=1)
+    jwks_uri: str | None = None
+    """Where the agent fetches the public keys; None: they are in the mounted ConfigMap."""
+    jwks_config_map: str | None = None
+    """Its name, for messages."""
+    client_claim: str = "sub"
+    """Claim that names the client."""
+
+
+class Auth(_Lenient):
+    """Only requests with an API key, or a token, are let in. No key is ever in the route."""
+
+    api_keys_secret: str = ""
     """Name of the Secret, for messages; the agent reads what is mounted."""
+    jwt: Jwt | None = None
+    """Set: tokens and no keys."""
 
 
 class Fallback(_Lenient):
@@ -105,8 +120,8 @@ class Route(_Lenient):
     """
 
     schema_version: Literal[1, 2, 3] = 1
-    """2 where `auth` is set, 3 with `allowed_cidrs`: an agent that would ignore what keeps people
-    out must refuse the route instead."""
+    """2 where `auth` is set, 3 with tokens or `allowed_cidrs`: an agent that would ignore what
+    keeps people out must refuse the route instead."""
     owner_uid: str
     sequence: Count
     """Rises with every change; an agent ignores a lower number of the same owner."""

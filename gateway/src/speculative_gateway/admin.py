@@ -10,7 +10,15 @@ from typing import Any
 
 import aiohttp
 
-from .configuration import Configuration, bounds_of, content_digest, shares, weights_of
+from .configuration import (
+    TOKENS,
+    Configuration,
+    asks,
+    bounds_of,
+    content_digest,
+    shares,
+    weights_of,
+)
 from .errors import EnvoySlow, EnvoyUnreachable
 
 TIMEOUT_SECONDS = 2.0
@@ -78,6 +86,20 @@ class Admin:
                 found: dict[str, Any] = each["route_config"]
                 return found
         return {}
+
+    async def tokens(self) -> dict[str, Any]:
+        """The filter that asks for tokens as it is in use; empty before the first."""
+        dump = await self._json("/config_dump?resource=ecds_filters")
+        for each in dump.get("configs", []):
+            if each.get("ecds_filter", {}).get("name") == TOKENS:
+                found: dict[str, Any] = each["ecds_filter"]["typed_config"]
+                return found
+        return {}
+
+    async def certificates(self) -> int:
+        """How many certificates the listener has loaded."""
+        found = (await self._json("/certs")).get("certificates", [])
+        return sum(len(each.get("cert_chain", [])) for each in found)
 
     async def cluster_digests(self) -> dict[str, str]:
         """Content digest of every warmed cluster."""
@@ -155,6 +177,8 @@ async def differences(
         found.append("routes differ")
     elif (used := shares(routes, weights)) != (asked := shares(wanted.routes, wanted.weights)):
         found.append(f"weights are {used}, need {asked}")
+    if wanted.tokens and asks(await admin.tokens()) != asks(wanted.tokens):
+        found.append("what is asked of tokens differs")
     if bounds != wanted.bounds:
         found.append(f"bounds are {bounds}, need {dict(wanted.bounds)}")
     digests = await admin.cluster_digests()

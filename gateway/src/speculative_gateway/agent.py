@@ -24,9 +24,10 @@ from .admin import Admin, Life
 from .applier import Applier, Superseded
 from .configuration import Configuration
 from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch, RouteRefused
+from .issuer import Issuer
 from .keys import Keys, usable
 from .kubernetes import Cluster, FromKubernetes
-from .render import NO_KEYS, rendered
+from .render import NO_KEY_SET, NO_KEYS, rendered
 from .serving import serving
 from .settings import Settings
 from .source import FromDirectory, Observation, Source
@@ -49,6 +50,9 @@ SLOW_SECONDS = 30.0
 taking every gateway out of the Service because the machine is busy would refuse all users."""
 STALL_SECONDS = 60.0
 """A loop that has not turned for this long is not alive."""
+NO_CERTIFICATE = (
+    "no certificate is in use: the Secret of gateway.tls needs tls.crt and the tls.key that fits it"
+)
 
 
 class Agent:
@@ -59,6 +63,7 @@ class Agent:
         self._admin = admin
         self._applier = Applier(admin, settings.xds)
         self._applied_file = settings.directory / storage.APPLIED_FILE
+        self._issuer = Issuer(settings)
         self._last = self._adopted()
         self._observation: Observation | None = None
         self._wake = asyncio.Event()
@@ -73,6 +78,8 @@ class Agent:
         """What Envoy did not take, until it takes the next."""
         self._locked = False
         """Keys are asked for and there are none."""
+        self._uncertified = settings.tls_directory is not None
+        """TLS is asked for and Envoy has loaded no certificate."""
         self._stopping = False
         self._turned_at = time.monotonic()
         self._sampling = asyncio.Lock()
@@ -83,7 +90,12 @@ class Agent:
     @property
     def ready(self) -> bool:
         """A route that lets somebody in is used by the Envoy that runs now; nobody stops us."""
-        return self._used_since is not None and not self._locked and not self._stopping
+        return self._used_since is not None and not self._closed
+
+    @property
+    def _closed(self) -> bool:
+        """Nobody would get an answer here, or should not ask any more."""
+        return self._locked or self._stopping or self._uncertified
 
     @property
     def alive(self) -> bool:
@@ -100,6 +112,10 @@ class Agent:
         """Begins to leave: not ready, and gone once Envoy is or turns out to stay."""
         self._stopping = True
         self._wake.set()
+
+    async def follow_issuer(self, session: aiohttp.ClientSession) -> None:
+        """Fetches the issuer's keys for ever, while the route names where."""
+        await self._issuer.follow(session, self._wake.set)
 
     async def run(self) -> None:
         """Turns until told to stop."""
@@ -152,6 +168,8 @@ class Agent:
         if now < self._retry_at:
             return
         await self._applier.apply(wanted, superseded=lambda: self._observation is not observation)
+        if self._settings.tls_directory is not None:
+            self._uncertified = await self._admin.certificates() == 0
         self._verified_at = now
         self._mismatch = ""
         if route is None:
@@ -184,9 +202,11 @@ class Agent:
                 self._refuse(problem)
                 return None, self._applier.on_disk()
             keys = self._keys(route)
-            self._locked = route.auth is not None and not keys.by_client
-            problem = "; ".join(each for each in (problem, keys.problem) if each)
-            wanted = rendered(route, endpoints, folder=self._settings.xds, keys=keys)
+            jwt = route.auth.jwt if route.auth else None
+            found = self._issuer.key_set(jwt) if jwt else NO_KEY_SET
+            self._locked = route.auth is not None and not (keys.by_client or found.text)
+            problem = "; ".join(each for each in (problem, keys.problem, found.problem) if each)
+            wanted = rendered(route, endpoints, folder=self._settings.xds, keys=keys, key_set=found)
         except RouteRefused as refusal:
             self._refuse(str(refusal))
             return self._last, self._applier.on_disk()
@@ -196,6 +216,8 @@ class Agent:
     def _keys(self, route: gateway.Route) -> Keys:
         """The keys as mounted now; none, with the reason, where they can't be read."""
         if route.auth is None:
+            return NO_KEYS
+        if route.auth.jwt is not None:
             return NO_KEYS
         folder = self._settings.api_keys_directory
         name = route.auth.api_keys_secret
@@ -273,9 +295,9 @@ class Agent:
             sampled_at=sample.taken_at,
             owner_uid=last.owner_uid if last else "",
             sequence=last.sequence if last else -1,
-            ready=seen and not self._locked and not self._stopping,
+            ready=seen and not self._closed,
             clusters=sample.clusters(),
-            error=self._refusal or self._mismatch,
+            error=self._refusal or self._mismatch or (NO_CERTIFICATE if self._uncertified else ""),
         )
 
 
@@ -288,8 +310,10 @@ async def run(settings: Settings, source: Source) -> None:
             loop.add_signal_handler(number, agent.stop)
         async with serving(agent, settings), asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(source.watch(agent.changed))
+            fetching = tasks.create_task(agent.follow_issuer(session))
             await agent.run()
             watching.cancel()
+            fetching.cancel()
 
 
 def main(settings: Settings, directory: Path | None) -> int:

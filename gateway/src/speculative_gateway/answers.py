@@ -4,10 +4,13 @@ from typing import Any
 
 from .logs import OVERFLOW
 
-NO_KEY = "Missing or unknown API key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."
+NO_KEY = (
+    "Missing or unknown API key or token (%LOCAL_REPLY_BODY%): send it as 'Authorization: Bearer "
+    "KEY', or a key as 'x-api-key: KEY'."
+)
 TOO_MANY = "Too many requests with this API key: try again after the seconds in Retry-After."
 OVERLOADED = "As many requests as may wait are waiting: try again after the seconds in Retry-After."
-FORBIDDEN = "This address may not send requests here."
+FORBIDDEN = "This address, or this token, may not send requests here (%LOCAL_REPLY_BODY%)."
 UNAVAILABLE = "service_unavailable_error"
 RETRY_SECONDS = "5"
 

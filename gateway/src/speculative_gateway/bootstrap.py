@@ -11,6 +11,7 @@ from typing import Any
 from speculative_api import labels
 
 from .answers import own_answers
+from .certificate import transport_socket
 from .configuration import CDS_FILE, RDS_FILE, ROUTES, RTDS_FILE, WEIGHTS_LAYER, watched, wrapped
 from .logs import loggers
 from .policies import COST_HEADER, filters
@@ -96,7 +97,7 @@ def listener(settings: Settings) -> dict[str, Any]:
         "stream_idle_timeout": "300s",
         "early_header_mutation_extensions": [_no_forged_headers()],
         "http_filters": [
-            *filters(),
+            *filters(settings.xds),
             usage_filter(),
             {
                 "name": "envoy.filters.http.router",
@@ -118,16 +119,24 @@ def listener(settings: Settings) -> dict[str, Any]:
             "per_connection_buffer_limit_bytes": 1024 * 1024,
             "filter_chains": [
                 {
+                    **_encryption(settings),
                     "filters": [
                         {
                             "name": "envoy.filters.network.http_connection_manager",
                             "typed_config": manager,
                         }
-                    ]
+                    ],
                 }
             ],
         },
     )
+
+
+def _encryption(settings: Settings) -> dict[str, Any]:
+    if settings.tls_directory is None:
+        return {}
+    socket = transport_socket(settings.xds, minimum=settings.tls_minimum)
+    return {"transport_socket": socket}
 
 
 def _address(address: str, port: int) -> dict[str, Any]:

@@ -31,8 +31,9 @@ local function finish(ticket)
 end
 function envoy_on_request(handle)
   local most = handle:filterContext():get("most")
-  local client = handle:headers():get("{labels.CLIENT_HEADER}")
-  if most == nil or client == nil then return end
+  -- Tokens without a name share one.
+  local client = handle:headers():get("{labels.CLIENT_HEADER}") or ""
+  if most == nil then return end
   if (running[client] or 0) >= most then
     -- A guard is held by its table until the coroutine is gone: the second round finds it.
     collectgarbage()

@@ -19,6 +19,9 @@ WEIGHTS_LAYER = "weights"
 WEIGHT_PREFIX = "rev"
 """A revision's weight is the runtime key `rev.<hash>`."""
 RDS_FILE, CDS_FILE, RTDS_FILE = "rds.json", "cds.json", "rtds.json"
+ECDS_FILE = "ecds.json"
+TOKENS = "speculative.tokens"
+"""Name of the filter that asks for tokens."""
 WAY = "-way"
 """Suffix of the aggregate cluster that is a revision, and for stable what it falls back to."""
 AS_FALLBACK = "-fallback"
@@ -39,6 +42,8 @@ class Configuration:
     clusters: Mapping[str, Any] = field(default_factory=dict)
     routes: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
+    tokens: Mapping[str, Any] = field(default_factory=dict)
+    """The filter that asks for tokens."""
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Most requests in flight, by cluster; in the runtime, since a cluster that changes counts
     its answers anew."""
@@ -89,6 +94,12 @@ def content_digest(resource: Mapping[str, Any]) -> str:
     return found
 
 
+def asks(tokens: Mapping[str, Any]) -> str:
+    """The digest of what is asked of tokens; empty where nothing is."""
+    named = tokens.get("requirement_map", {})
+    return next((name for name in sorted(named) if name.startswith(CONTENT)), "")
+
+
 def named_clusters(routes: Mapping[str, Any]) -> dict[str, int | None]:
     """Clusters that a route configuration sends to; with their default weight if weighted."""
     found: dict[str, int | None] = {}
@@ -135,9 +146,9 @@ def shares(routes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, i
 def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     """Configurations to write and read back one after the other; each changes one kind of file.
 
-    Add: endpoints, bounds, clusters, route, weights. Remove: weights, route,
-    clusters, bounds, endpoints. Weights go before the route as well, unless that would leave the
-    old route with nothing to send to.
+    Add: endpoints, bounds, clusters, tokens, route, weights. Remove: weights,
+    route, tokens, clusters, bounds, endpoints. Weights go before the route as
+    well, unless that would leave the old route with nothing to send to.
     """
     steps = [
         replace(current, assignments={**current.assignments, **wanted.assignments}),
@@ -148,11 +159,14 @@ def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
 
     then(bounds={**current.bounds, **wanted.bounds})
     then(clusters={**current.clusters, **wanted.clusters})
+    if asks(wanted.tokens) or not current.tokens:
+        then(tokens=wanted.tokens)
     merged = {**current.weights, **wanted.weights}
     before = shares(current.routes, merged)
     if not before or sum(before.values()) > 0:
         then(weights=merged)
     then(routes=wanted.routes)
+    then(tokens=wanted.tokens)
     then(weights=wanted.weights)
     then(clusters=wanted.clusters)
     then(bounds=wanted.bounds)
@@ -176,6 +190,11 @@ def files(configuration: Configuration) -> dict[str, str]:
         *(configuration.clusters[name] for name in sorted(configuration.clusters)),
     )
     contents[RDS_FILE] = wrapped(api + "route.v3.RouteConfiguration", configuration.routes)
+    if configuration.tokens:
+        contents[ECDS_FILE] = wrapped(
+            api + "core.v3.TypedExtensionConfig",
+            {"name": TOKENS, "typed_config": configuration.tokens},
+        )
     contents[RTDS_FILE] = wrapped(
         "envoy.service.runtime.v3.Runtime",
         {
@@ -204,7 +223,9 @@ def from_files(texts: Mapping[str, str]) -> Configuration:
             resource.pop("@type", None)
     routes = resources.get(RDS_FILE) or [{}]
     runtime = resources.get(RTDS_FILE) or [{"layer": {}}]
+    found = resources.get(ECDS_FILE) or [{"typed_config": {}}]
     return Configuration(
+        tokens=found[0]["typed_config"],
         assignments={
             resource["cluster_name"]: resource
             for name, found in resources.items()

@@ -6,13 +6,16 @@ change reaches kept-alive connections too (measured, Envoy 1.40).
 
 import ipaddress
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 from speculative_api import gateway, labels
 
 from .concurrency import CONCURRENCY, at_most, concurrency_filter
+from .configuration import TOKENS
 from .errors import RouteRefused
 from .keys import Keys
+from .tokens import asked, tokens_filter
 
 BODY_LIMIT = "envoy.filters.http.buffer"
 ADDRESSES = "envoy.filters.http.rbac"
@@ -25,6 +28,8 @@ COST_HEADER = "x-speculative-cost"
 """Between our filters only: tokens that a request is charged."""
 UNSAID_TOKENS = 1024
 """Charged for the answer where a request does not say how long it may be."""
+MOST_CLIENTS = 10_000
+"""Clients known by token that have a bucket; of more, the one not seen for longest loses its."""
 COUNTED_BODY_BYTES = 16 * 1024 * 1024
 """Longest body while tokens are limited: Envoy holds it whole to count them."""
 KEY_HEADERS = ("authorization", "x-api-key")
@@ -69,7 +74,7 @@ end
 """
 
 
-def filters() -> list[dict[str, Any]]:
+def filters(folder: PurePath) -> list[dict[str, Any]]:
     """The listener's filters before the router: without a word from the route, nobody gets in."""
     return [
         # First: who may not come in need not be asked who they are.
@@ -78,6 +83,7 @@ def filters() -> list[dict[str, Any]]:
             "name": API_KEYS,
             "typed_config": {"@type": _AUTH + "ApiKeyAuth", **_sources()},
         },
+        tokens_filter(folder),
         # Does nothing until the route says how much.
         {"name": REQUEST_LIMIT, "typed_config": {"@type": _LIMIT, "stat_prefix": "requests"}},
         concurrency_filter(),
@@ -95,15 +101,20 @@ def filters() -> list[dict[str, Any]]:
 
 def policies(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     """Fields of the virtual host."""
-    found: dict[str, Any] = {"typed_per_filter_config": {API_KEYS: _OFF}}
+    found: dict[str, Any] = {"typed_per_filter_config": {}}
     if route.auth is not None:
         found = _guarded(route, keys)
+    configured = found["typed_per_filter_config"]
+    jwt = route.auth.jwt if route.auth else None
+    configured[TOKENS] = asked(jwt)
+    if route.auth is None or jwt is not None:
+        configured[API_KEYS] = _OFF
     if route.allowed_cidrs:
-        found["typed_per_filter_config"][ADDRESSES] = _only_from(route.allowed_cidrs)
+        configured[ADDRESSES] = _only_from(route.allowed_cidrs)
     most = route.max_request_body_bytes
     if most is not None:
         most = min(most, found.get("request_body_buffer_limit", most))
-        found["typed_per_filter_config"][BODY_LIMIT] = {
+        configured[BODY_LIMIT] = {
             "@type": _BODY + "BufferPerRoute",
             "buffer": {"max_request_bytes": most},
         }
@@ -145,13 +156,14 @@ def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
             **_sources(),
         }
     }
-    clients = sorted(keys.by_client)
+    # The names in tokens are not known beforehand: each gets its bucket when it comes.
+    clients = None if route.auth and route.auth.jwt else sorted(keys.by_client)
     found: dict[str, Any] = {
         "typed_per_filter_config": configured,
         # Envoy hides the key it used; a second one must not reach a worker either.
         "request_headers_to_remove": [*KEY_HEADERS, COST_HEADER],
     }
-    if route.rate_limit is None or not clients:
+    if route.rate_limit is None or clients == []:
         return found
     if (requests := route.rate_limit.requests_per_minute_per_key) is not None:
         # When there is one request in the bucket again.
@@ -171,7 +183,7 @@ def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
 
 
 def _limit(
-    name: str, per_minute: int, clients: list[str], retry_after_seconds: int
+    name: str, per_minute: int, clients: list[str] | None, retry_after_seconds: int
 ) -> dict[str, Any]:
     """A bucket for each client, which fills evenly and holds what a minute allows."""
     bucket = {"max_tokens": per_minute, "tokens_per_fill": per_minute, "fill_interval": "60s"}
@@ -198,9 +210,10 @@ def _limit(
             }
         ],
         "descriptors": [
-            {"entries": [{"key": "client", "value": client}], "token_bucket": bucket}
-            for client in clients
+            {"entries": [{"key": "client", **named}], "token_bucket": bucket}
+            for named in ([{}] if clients is None else [{"value": each} for each in clients])
         ],
+        **({"max_dynamic_descriptors": MOST_CLIENTS} if clients is None else {}),
         "response_headers_to_add": [
             {
                 "header": {"key": "retry-after", "value": str(retry_after_seconds)},

@@ -18,12 +18,14 @@ from .errors import RouteRefused
 from .fallback import ANSWERED, destination, spare_of
 from .keys import Keys
 from .routes import routes
+from .tokens import KeySet, tokens
 
 UPSTREAM_IDLE_SECONDS = 4
 """Below the 5 s keep-alive of vLLM's server: reusing a connection that the
 server is about to close is an error that must not be retried."""
 
 NO_KEYS = Keys()
+NO_KEY_SET = KeySet()
 
 _TYPE = "type.googleapis.com/"
 _UNLIMITED = 1_000_000
@@ -44,11 +46,16 @@ Endpoints = Mapping[str, tuple[Endpoint, ...]]
 
 
 def rendered(
-    route: gateway.Route, endpoints: Endpoints, *, folder: PurePath, keys: Keys = NO_KEYS
+    route: gateway.Route,
+    endpoints: Endpoints,
+    *,
+    folder: PurePath,
+    keys: Keys = NO_KEYS,
+    key_set: KeySet = NO_KEY_SET,
 ) -> Configuration:
     """What Envoy should hold for this route, its files lying in `folder`.
 
-    A route with `auth` and no keys lets nobody in.
+    A route with `auth` and no keys, or no key set for its tokens, lets nobody in.
 
     Raises:
         RouteRefused: an endpoint is not an IP address with sane ports, or the
@@ -84,6 +91,7 @@ def rendered(
         clusters=clusters,
         routes=routes(route, keys),
         weights={destination(route, backend): backend.weight for backend in route.backends},
+        tokens=tokens(route.auth.jwt if route.auth else None, key_set),
         bounds={
             each.hash: each.requests_per_endpoint * max(1, len(endpoints.get(each.service, ())))
             for each in revisions

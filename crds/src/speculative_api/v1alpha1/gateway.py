@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
+from speculative_api.v1alpha1.gateway_access import Auth, Overload, RateLimit, Tls
 
 
 class NativeLane(Model):
@@ -143,58 +144,6 @@ class Timeouts(Model):
     )
 
 
-class Auth(Model):
-    """Who may send requests."""
-
-    api_keys_secret: str = Field(
-        max_length=253,
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        description="Secret in this namespace whose entries are API keys: the entry's name is the "
-        "client's name in the access log, its value the key (8 to 1024 visible ASCII characters). "
-        "Clients send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. Changes take effect "
-        "without a restart, as soon as the kubelet has updated the mounted Secret (about a minute "
-        "and a half at most by default). While it is missing or empty, every request is refused.",
-    )
-
-
-class RateLimit(Model):
-    """How much each API key may ask for."""
-
-    model_config = configuration(
-        rule(
-            "has(self.requestsPerMinutePerKey) || has(self.tokensPerMinutePerKey) || "
-            "has(self.concurrentRequestsPerKey)",
-            "rateLimit limits nothing: add requestsPerMinutePerKey, tokensPerMinutePerKey or "
-            "concurrentRequestsPerKey",
-        ),
-    )
-    requests_per_minute_per_key: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Requests that each key may send in a minute, all gateway pods together; a "
-        "key that was quiet may send them at once. Each of the n pods lets in one n-th, rounded "
-        "up. Beyond it the answer is 429 with Retry-After.",
-    )
-    tokens_per_minute_per_key: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000_000,
-        description="Tokens that each key may ask for in a minute, divided like requests. Charged "
-        "before generation, and not corrected afterwards: a quarter of the body's bytes, plus "
-        "max_tokens (max_completion_tokens, max_output_tokens) times n, or 1024 where the request "
-        "does not say. A request above one pod's part is never let in. Bodies up to 16 MiB.",
-    )
-    concurrent_requests_per_key: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000,
-        description="Requests that each key may have in flight, divided like requests; beyond it "
-        "the answer is 429 with Retry-After. The gateway then runs with one Envoy thread, which "
-        "can count; setting or removing it replaces the gateway's pods.",
-    )
-
-
 class GatewayMode(StrEnum):
     """Who sends users' requests to the pods."""
 
@@ -241,18 +190,6 @@ class ParentRef(Model):
     )
 
 
-class Overload(Model):
-    """When requests are refused instead of waiting."""
-
-    max_queued_requests_per_pod: int = Field(
-        ge=0,
-        le=100_000,
-        description="Requests that may wait for each ready worker pod, on top of the "
-        "engine.maxNumSeqs that it runs at once, all gateway pods together. Beyond it the answer "
-        "is 503 with Retry-After, and counts as nobody's error.",
-    )
-
-
 class Gateway(Model):
     """How traffic reaches the workers."""
 
@@ -260,9 +197,9 @@ class Gateway(Model):
         rule(
             "self.mode == 'Envoy' || (!has(self.auth) && !has(self.rateLimit) && "
             "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
-            "!has(self.overload) && self.revisionHeaders && !has(self.allowedCidrs) && "
-            "self.trustedProxyHops == 0 && self.replicas == 1)",
-            "only the gateway of mode Envoy does this: leave out auth, rateLimit, overload, "
+            "!has(self.tls) && !has(self.overload) && self.revisionHeaders && "
+            "!has(self.allowedCidrs) && self.trustedProxyHops == 0 && self.replicas == 1)",
+            "only the gateway of mode Envoy does this: leave out auth, rateLimit, tls, overload, "
             "allowedCidrs, trustedProxyHops, sessionAffinityHeader, maxRequestBodyBytes, "
             "revisionHeaders and replicas, or use mode Envoy",
             ".mode",
@@ -295,7 +232,7 @@ class Gateway(Model):
         ),
         rule(
             "!has(self.rateLimit) || has(self.auth)",
-            "rateLimit counts by API key: add gateway.auth.apiKeysSecret",
+            "rateLimit counts by API key: add gateway.auth.apiKeysSecret or gateway.auth.jwt",
             ".rateLimit",
         ),
     )
@@ -367,6 +304,11 @@ class Gateway(Model):
         description="Proxies in front of the gateway that each add the address they saw to "
         "x-forwarded-for: the client is taken to be that many from its end. Default 0: the header "
         "is not believed. A change replaces the gateway's pods.",
+    )
+    tls: Tls | None = Field(
+        default=None,
+        description="Encryption: the Service then has port 443 (https) instead of 80, and HTTP/2 "
+        "is offered. A change replaces the gateway's pods. Plain HTTP when absent.",
     )
     overload: Overload | None = Field(
         default=None,

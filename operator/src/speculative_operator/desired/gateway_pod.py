@@ -11,6 +11,11 @@ from speculative_api.v1alpha1 import Gateway
 KEYS_DIRECTORY: Final = "/etc/gateway/keys"
 """The Secret with the API keys; in the agent's container only."""
 
+TLS_DIRECTORY: Final = "/etc/gateway/tls"
+"""The Secret with the users' certificate; in Envoy's container only."""
+KEY_SET_DIRECTORY: Final = "/etc/gateway/key-set"
+"""The ConfigMap with an issuer's public keys; likewise."""
+
 
 def with_options(pod_spec: dict[str, Any], wanted: Gateway, *, group: int) -> dict[str, Any]:
     """The pod with everything that these fields add; its files are the group's to read."""
@@ -21,12 +26,23 @@ def with_options(pod_spec: dict[str, Any], wanted: Gateway, *, group: int) -> di
     if wanted.trusted_proxy_hops:
         hops = str(wanted.trusted_proxy_hops)
         found = _with_variable(found, "envoy", "TRUSTED_PROXY_HOPS", hops)
-    if wanted.auth is not None:
+    if wanted.tls is not None:
+        found = _with_variable(found, "envoy", "TLS_MINIMUM", wanted.tls.min_version)
+        # The agent only has to know that there must be one.
+        for container in ("envoy", "agent"):
+            found = _with_variable(found, container, "TLS_DIRECTORY", TLS_DIRECTORY)
+        source: dict[str, Any] = {"secret": {"secretName": wanted.tls.secret_name}}
+        found = _mounted(found, "envoy", "tls", TLS_DIRECTORY, source, group)
+    if wanted.auth is not None and wanted.auth.api_keys_secret is not None:
         # Optional to Kubernetes: without it the agent runs, refuses every request and says
         # why, where a pod that can't start would say nothing.
         secret = {"secretName": wanted.auth.api_keys_secret, "optional": True}
         found = _with_variable(found, "agent", "API_KEYS_DIRECTORY", KEYS_DIRECTORY)
         found = _mounted(found, "agent", "keys", KEYS_DIRECTORY, {"secret": secret}, group)
+    if wanted.auth is not None and wanted.auth.jwt is not None and wanted.auth.jwt.jwks_config_map:
+        source = {"configMap": {"name": wanted.auth.jwt.jwks_config_map, "optional": True}}
+        found = _with_variable(found, "agent", "KEY_SET_DIRECTORY", KEY_SET_DIRECTORY)
+        found = _mounted(found, "agent", "key-set", KEY_SET_DIRECTORY, source, group)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from speculative_api import gateway as api
 from speculative_api import labels
-from speculative_api.v1alpha1 import Gateway, LaneRule
+from speculative_api.v1alpha1 import Auth, Gateway, LaneRule
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.native import NativeLane, native_lane, words_of_stable
@@ -43,7 +43,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         timeouts=api.Timeouts(
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
         ),
-        auth=api.Auth(api_keys_secret=auth.api_keys_secret) if auth else None,
+        auth=_auth(auth) if auth else None,
         rate_limit=_rate_limit(snapshot.spec.gateway),
         affinity=_affinity(snapshot, decision),
         max_request_body_bytes=snapshot.spec.gateway.max_request_body_bytes,
@@ -68,9 +68,23 @@ def drain_seconds(snapshot: Snapshot, decision: Decision) -> int:
     return max(drains)
 
 
+def _auth(wanted: Auth) -> api.Auth:
+    if wanted.jwt is None:
+        return api.Auth(api_keys_secret=wanted.api_keys_secret or "")
+    return api.Auth(
+        jwt=api.Jwt(
+            issuer=wanted.jwt.issuer,
+            audiences=tuple(wanted.jwt.audiences),
+            jwks_uri=wanted.jwt.jwks_uri,
+            jwks_config_map=wanted.jwt.jwks_config_map,
+            client_claim=wanted.jwt.client_claim,
+        )
+    )
+
+
 def _schema_version(wanted: Gateway) -> Literal[1, 2, 3]:
     """The first whose agents know everything that keeps people out."""
-    if wanted.allowed_cidrs:
+    if wanted.allowed_cidrs or (wanted.auth and wanted.auth.jwt):
         return 3
     return 2 if wanted.auth else 1
 

@@ -3,13 +3,16 @@
 The EndpointSlices of the headless ones feed the gateways.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from speculative_api import labels
 from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.snapshot import Snapshot
+
+_HTTP: Final = {"name": "http", "port": 80}
+_HTTPS: Final = {"name": "https", "port": 443}
 
 
 def users_service(
@@ -27,10 +30,11 @@ def users_service(
         stable = decision.status.stable
         selected = names.worker_labels(snapshot.name, stable.hash if stable else "")
         port = labels.ENGINE_PORT
+    reached = _HTTPS if snapshot.spec.gateway.tls else _HTTP
     spec: dict[str, Any] = {
         "type": wanted.type,
         "selector": names.selector(selected),
-        "ports": [{"name": "http", "port": 80, "targetPort": port}],
+        "ports": [{**reached, "targetPort": port}],
     }
     if wanted.load_balancer_source_ranges:
         spec["loadBalancerSourceRanges"] = list(wanted.load_balancer_source_ranges)
