@@ -193,6 +193,7 @@ def test_every_field_of_the_worker_config_can_be_steered_by_the_spec() -> None:
             "simulation": {},
         },
         modelCache={"persistentVolumeClaim": "c"},
+        pod={"numaBind": True},
     )
     default = config_of(speculation={"method": "None"})
     same = {
@@ -209,3 +210,37 @@ def test_kubelet_leaves_dollar_signs_of_the_config_alone() -> None:
         if variable["name"] == CONFIG_VARIABLE
     ]
     assert "$$(HOME)/$$x" in text
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pod", "size"),
+    [
+        (2, {"resources": {"limits": {"memory": "64Gi"}}}, "8192Mi"),
+        (2, {"resources": {"limits": {"memory": "8Gi"}}}, "4096Mi"),
+        (2, {"resources": {"limits": {"memory": "16G"}}}, "7629Mi"),
+        (8, {"resources": {"limits": {"memory": 8589934592}}}, "4096Mi"),
+        (2, {"resources": {"limits": {"memory": "64Gi"}}, "shmSize": "1Gi"}, "1Gi"),
+        (2, {}, None),
+        (1, {"resources": {"limits": {"memory": "64Gi"}}}, None),
+    ],
+)
+def test_shared_memory_follows_the_gpus_and_stays_below_the_limit(
+    gpus: int, pod: dict[str, Any], size: str | None
+) -> None:
+    target = {"model": "hf://o/n", "tensorParallelSize": gpus}
+    spec = template_of(target=target, pod=pod)["spec"]
+    (shared,) = [v["emptyDir"] for v in spec["volumes"] if v["name"] == "shared-memory"]
+    assert (shared["medium"], shared.get("sizeLimit")) == ("Memory", size)
+
+
+def test_rdma_and_huge_pages_are_asked_for_and_mounted() -> None:
+    pod = {"rdma": {"count": 2}, "hugePages": {"pageSize": "2Mi", "amount": "512Mi"}}
+    container = container_of(pod=pod)
+    asked = {"nvidia.com/gpu": "1", "rdma/hca": "2", "hugepages-2Mi": "512Mi"}
+    assert container["resources"] == {"requests": asked, "limits": asked}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert "/dev/hugepages" in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+def test_a_pod_without_rdma_has_no_capability() -> None:
+    assert container_of()["securityContext"]["capabilities"] == {"drop": ["ALL"]}

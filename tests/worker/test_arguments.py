@@ -226,3 +226,9 @@ def test_adapters_and_copies_of_the_model():
 def test_none_really_starts_without_speculation():
     for version in ("0.6.6", "0.32.0"):
         assert not [word for word in command(a_config(engineVersion=version)) if "spec" in word]
+
+
+def test_processes_are_bound_where_the_engine_can():
+    assert "--numa-bind" in command(a_config(numaBind=True))
+    with pytest.raises(WorkerFailure, match=r"pod\.numaBind: engine 0\.18\.1 can't bind"):
+        command(a_config(numaBind=True, engineVersion="0.18.1"))

@@ -161,6 +161,8 @@ def _method_findings(request: EngineRequest) -> Iterable[str]:
         )
     elif method == "MTP" and request.has_draft and not facts.takes_json:
         yield f"speculation.draft: engine {facts.version} takes no draft for MTP; remove it"
+    if request.numa_bind and "--numa-bind" not in facts.flags:
+        yield f"pod.numaBind: engine {facts.version} can't bind its processes, 0.20 can; remove it"
     if request.data_parallel_size > 1 and "--data-parallel-size" not in facts.flags:
         yield (
             f"target.dataParallelSize {request.data_parallel_size}: engine {facts.version} has no "

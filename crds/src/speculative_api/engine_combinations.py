@@ -5,6 +5,7 @@ the table; a rule of thumb is a warning and never changes what was asked for.
 Called by `engine_arguments`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ SHORT_DRAFT_TOKENS: Final = 3
 SHORT_LOOKUP_TOKENS: Final = 8
 """vllm#40875: look-ups of 2 tokens garbled half of the tool calls, 8 cured it."""
 _LOOKUPS: Final = ("NGram", "NGramGPU")
+_COMMIT: Final = re.compile(r"@[0-9a-f]{40}$")
 _FIELDS: Final[Mapping[str, str]] = {
     "pipelineParallel": "target.pipelineParallelSize",
     "dataParallel": "target.dataParallelSize",
@@ -103,6 +105,12 @@ def rules_of_thumb(request: EngineRequest) -> Iterable[str]:
             "speculation.method Suffix needs the package arctic-inference in the image; an engine "
             "without it ends at once"
         )
+    for where, source in request.models.items():
+        if source.startswith("hf://") and not _COMMIT.search(source):
+            yield (
+                f"{where} {source!r} names no commit: pods that start later may get other weights; "
+                "end it in @ and the 40 digits of a commit (the digest of a pod says which it has)"
+            )
     if request.image is not None and _floats(request.image):
         yield (
             f"engine.image {request.image!r} has no tag of its own or latest: what it holds can "

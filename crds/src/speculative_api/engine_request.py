@@ -19,6 +19,8 @@ class EngineRequest:
     version: str = "0.32.0"
     allow_unknown_version: bool = False
     image: str | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Field to source."""
     method: str = "None"
     num_speculative_tokens: int | None = None
     has_draft: bool = False
@@ -31,6 +33,7 @@ class EngineRequest:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     lora: bool = False
+    numa_bind: bool = False
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None
@@ -51,6 +54,8 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         version=engine.version,
         allow_unknown_version=engine.allow_unknown_version,
         image=engine.image,
+        models={"target.model": target.model}
+        | ({"speculation.draft.model": draft.model} if draft else {}),
         method=speculation.method.value,
         num_speculative_tokens=speculation.num_speculative_tokens,
         has_draft=draft is not None,
@@ -63,6 +68,7 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         pipeline_parallel_size=target.pipeline_parallel_size,
         data_parallel_size=target.data_parallel_size,
         lora=target.lora is not None,
+        numa_bind=spec.pod.numa_bind,
         dtype=target.dtype.value if target.dtype else None,
         quantization=target.quantization,
         kv_cache_dtype=target.kv_cache_dtype,

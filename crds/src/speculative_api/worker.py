@@ -149,6 +149,7 @@ class WorkerConfig(_Lenient):
     extra_args: list[str] = Field(default_factory=list)
     startup_deadline_seconds: int = 1800
     drain_seconds: int = 120
+    numa_bind: bool = False
     heartbeat_seconds: int = 0
     """0: none."""
     warmup: WorkerWarmup = WorkerWarmup()
@@ -215,6 +216,10 @@ class Digest(_Lenient):
     """Checking, Downloading, Loading, Compiling, Warming, Serving, Draining or Failed."""
     phase_detail: Annotated[str, Field(max_length=256)] = ""
     """How far a phase is, for people; in steps, so that it does not change at every look."""
+    commits: dict[str, Annotated[str, Field(max_length=64)]] = Field(
+        default_factory=dict, max_length=80
+    )
+    """Commit that each `hf://` model was fetched at, by its source."""
     engine_started_at: Moment
     """Unix seconds at which the engine process started: the reset mark of all counters."""
     sampled_at: Moment

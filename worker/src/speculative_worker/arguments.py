@@ -71,6 +71,8 @@ def engine_command(
             command += [flag, str(value)]
     if config.trust_remote_code:
         command.append("--trust-remote-code")
+    if config.numa_bind:
+        command.append("--numa-bind")
     command += _adapters(config, adapter_paths or {})
     speculative = speculative_config(config, draft_path=draft_path)
     if speculative is not None:
@@ -100,6 +102,7 @@ def request_of(config: WorkerConfig) -> EngineRequest:
         pipeline_parallel_size=config.pipeline_parallel_size,
         data_parallel_size=config.data_parallel_size,
         lora=config.lora is not None,
+        numa_bind=config.numa_bind,
         dtype=config.dtype,
         quantization=config.quantization,
         kv_cache_dtype=config.kv_cache_dtype,

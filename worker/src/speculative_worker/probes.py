@@ -100,6 +100,7 @@ def digest_of(
         stalled=state.stalled_since is not None,
         phase=state.phase.value,
         phase_detail=state.phase_detail,
+        commits=dict(state.commits),
         engine_started_at=state.engine_started_at,
         sampled_at=sampled_at,
         method=speculation.method,

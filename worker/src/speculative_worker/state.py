@@ -3,8 +3,8 @@
 One object per process, used from one event loop only.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from speculative_api.engine_metrics import Reading
@@ -33,6 +33,8 @@ class WorkerState:
     phase: Phase = Phase.CHECKING
     phase_detail: str = ""
     """How far the phase is, for people."""
+    commits: Mapping[str, str] = field(default_factory=dict)
+    """What a hub resolved each model's source to."""
     engine_alive: bool = False
     was_ready: bool = False
     """Set once, at the first Serving; a worker that never was need not wait for endpoints."""

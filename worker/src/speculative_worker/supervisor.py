@@ -5,12 +5,14 @@ SIGTERM; Failed on a `WorkerFailure`, which becomes the termination message.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from speculative_api.conditions import WorkerReason
@@ -127,7 +129,11 @@ class Worker:
         from speculative_worker.arguments import engine_command
         from speculative_worker.models import resolved_models
 
-        models = await resolved_models(self._settings)
+        loop = asyncio.get_running_loop()
+        models = await resolved_models(
+            self._settings, lambda text: _in(loop, self._downloading, text)
+        )
+        self._state.commits = dict(models.commits)
         return engine_command(
             config,
             target_path=str(models.target),
@@ -136,6 +142,12 @@ class Worker:
             host=self._settings.host,
             adapter_paths={name: str(path) for name, path in models.adapters.items()},
         )
+
+    def _downloading(self, text: str) -> None:
+        if self._state.phase is Phase.CHECKING:
+            self._enter(Phase.DOWNLOADING)
+        if self._state.phase is Phase.DOWNLOADING:
+            self._state.phase_detail = text
 
     async def _start_engine(self, command: list[str]) -> Engine:
         environment = process_environment()
@@ -300,3 +312,9 @@ class Worker:
         # Before the engine's pid is known, its own status could be taken away from asyncio.
         if self._engine is not None:
             engines.reap_orphans(keep=self._engine.pid)
+
+
+def _in(loop: asyncio.AbstractEventLoop, call: Callable[[str], None], text: str) -> None:
+    """Calls in the event loop's thread; nothing where the loop is over."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, text)

@@ -46,8 +46,10 @@ from speculative_api.v1alpha1.gateway import ParentRef as ParentRef
 from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
 from speculative_api.v1alpha1.gateway_access import Auth as Auth
 from speculative_api.v1alpha1.gateway_access import RateLimit as RateLimit
+from speculative_api.v1alpha1.pod import HugePages as HugePages
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache
 from speculative_api.v1alpha1.pod import Pod as Pod
+from speculative_api.v1alpha1.pod import Rdma as Rdma
 from speculative_api.v1alpha1.rollout import Capacity as Capacity
 from speculative_api.v1alpha1.rollout import Guard as Guard
 from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep

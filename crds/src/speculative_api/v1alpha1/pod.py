@@ -7,6 +7,32 @@ from pydantic import Field
 from speculative_api.base import Model
 from speculative_api.v1alpha1.common import Opaque
 
+Quantity = Annotated[
+    str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")
+]
+
+
+class HugePages(Model):
+    """Pages that the node set aside beforehand, asked for and mounted."""
+
+    page_size: Literal["2Mi", "1Gi"] = Field(description="Size of one page.")
+    amount: Quantity = Field(
+        description="Of such pages in all, a multiple of the page's size; requested, limited, and "
+        "mounted at /dev/hugepages. They count beside the memory limit."
+    )
+
+
+class Rdma(Model):
+    """Network devices that reach other memory directly, for NCCL between GPUs."""
+
+    resource_name: str = Field(
+        default="rdma/hca",
+        max_length=128,
+        pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$",
+        description="Extended resource of the device plugin. Default rdma/hca.",
+    )
+    count: int = Field(default=1, ge=1, le=64, description="Devices per pod. Default 1.")
+
 
 class Pod(Model):
     """How worker pods look to Kubernetes."""
@@ -45,8 +71,22 @@ class Pod(Model):
         default=None,
         max_length=32,
         pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$",
-        description="Size of the memory-backed /dev/shm, counted inside the memory limit; "
-        "unlimited within it when absent.",
+        description="Size of the memory-backed /dev/shm, counted inside the memory limit. When "
+        "absent: with more than one GPU and a memory limit 4Gi for each, but at most half of the "
+        "limit; else unlimited within it.",
+    )
+    huge_pages: HugePages | None = Field(
+        default=None, description="Huge pages for the engine's host memory."
+    )
+    rdma: Rdma | None = Field(
+        default=None,
+        description="RDMA devices; the container then gets the capability IPC_LOCK, which pins "
+        "memory for them. Networks that they need are asked for by annotations.",
+    )
+    numa_bind: bool = Field(
+        default=False,
+        description="Let the engine bind each GPU's process to the cores and memory next to it "
+        "(vLLM 0.20 and later; the image needs numactl). Default false.",
     )
     service_account_name: str | None = Field(
         default=None, max_length=253, description="ServiceAccount of worker pods."

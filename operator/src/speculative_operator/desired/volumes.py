@@ -4,6 +4,7 @@
 `/mnt/claims/<claim>` (`speculative_worker` looks there). Called by `workers`.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,6 +15,14 @@ CACHE_DIRECTORY: Final = "/mnt/cache"
 CLAIMS_DIRECTORY: Final = "/mnt/claims"
 """Where claims named by `pvc://` are mounted, each under its own name."""
 _SHARED_MEMORY: Final = "shared-memory"
+_HUGE_PAGES: Final = "huge-pages"
+_SHARED_BYTES_PER_GPU: Final = 4 * 2**30
+_FACTORS: Final = {
+    "": 1,
+    **{f"{letter}i": 1024 ** (power + 1) for power, letter in enumerate("KMGT")},
+    **{letter: 1000 ** (power + 1) for power, letter in enumerate("kMGT")},
+}
+_QUANTITY: Final = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([KMGT]i|[kMGT])?$")
 
 Volume = dict[str, Any]
 
@@ -25,10 +34,14 @@ def volumes_of(part: Revisioned) -> tuple[list[Volume], list[Volume]]:
     NCCL fail at start with more than one GPU. It counts inside the memory limit.
     """
     shared: Volume = {"medium": "Memory"}
-    if part.pod.shm_size:
-        shared["sizeLimit"] = part.pod.shm_size
+    if size := part.pod.shm_size or _shared_memory(part):
+        shared["sizeLimit"] = size
     volumes: list[Volume] = [{"name": _SHARED_MEMORY, "emptyDir": shared}]
     mounts: list[Volume] = [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108
+    if pages := part.pod.huge_pages:
+        medium = {"medium": f"HugePages-{pages.page_size}"}
+        volumes.append({"name": _HUGE_PAGES, "emptyDir": medium})
+        mounts.append({"name": _HUGE_PAGES, "mountPath": "/dev/hugepages"})
     for index, path in enumerate(_node_paths(part)):
         name = f"node-{index}"
         volumes.append({"name": name, "hostPath": {"path": path, "type": "Directory"}})
@@ -45,6 +58,34 @@ def volumes_of(part: Revisioned) -> tuple[list[Volume], list[Volume]]:
                 {"name": name, "mountPath": f"{CLAIMS_DIRECTORY}/{claim}", "readOnly": True}
             )
     return volumes, mounts
+
+
+def gpus_per_pod(part: Revisioned) -> int:
+    """Tensor x pipeline x data parallel, shared by a draft; 0 with a simulated engine."""
+    if part.engine.simulation is not None:
+        return 0
+    target = part.target
+    stages = target.tensor_parallel_size * target.pipeline_parallel_size
+    return stages * target.data_parallel_size
+
+
+def _shared_memory(part: Revisioned) -> str | None:
+    """Enough for the processes of several GPUs, and below the memory limit that it counts in.
+
+    None (as much as the limit allows) with one GPU, or without a limit.
+    """
+    gpus = gpus_per_pod(part)
+    limits = (part.pod.resources or {}).get("limits")
+    memory = _bytes(limits.get("memory")) if isinstance(limits, dict) else None
+    if gpus < 2 or memory is None:
+        return None
+    return f"{min(memory // 2, gpus * _SHARED_BYTES_PER_GPU) // 2**20}Mi"
+
+
+def _bytes(quantity: Any) -> int | None:
+    """A memory quantity in bytes; None for what is none."""
+    found = _QUANTITY.match(str(quantity))
+    return int(float(found[1]) * _FACTORS[found[2] or ""]) if found else None
 
 
 def models_of(part: Revisioned) -> list[str]:

@@ -27,7 +27,7 @@ from speculative_api.worker import (
 from speculative_operator.decision import Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.revision import Revisioned, ngram_of, parse
-from speculative_operator.desired.volumes import CACHE_DIRECTORY, volumes_of
+from speculative_operator.desired.volumes import CACHE_DIRECTORY, gpus_per_pod, volumes_of
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Words
 
@@ -67,6 +67,7 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         extra_args=list(engine.extra_args),
         startup_deadline_seconds=engine.startup_deadline_seconds,
         drain_seconds=engine.drain_seconds,
+        numa_bind=part.pod.numa_bind,
         heartbeat_seconds=engine.heartbeat_seconds,
         warmup=WorkerWarmup(**engine.warmup.model_dump()),
         cache_directory=CACHE_DIRECTORY if part.model_cache else None,
@@ -172,7 +173,7 @@ def _container(
         "resources": _resources(part),
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
+            "capabilities": {"drop": ["ALL"]} | ({"add": ["IPC_LOCK"]} if part.pod.rdma else {}),
         },
         "terminationMessagePolicy": "File",
         "volumeMounts": mounts,
@@ -183,22 +184,16 @@ def _container(
     return container
 
 
-def gpus_per_pod(part: Revisioned) -> int:
-    """Tensor x pipeline x data parallel, shared by a draft; 0 with a simulated engine."""
-    if part.engine.simulation is not None:
-        return 0
-    target = part.target
-    stages = target.tensor_parallel_size * target.pipeline_parallel_size
-    return stages * target.data_parallel_size
-
-
 def _resources(part: Revisioned) -> dict[str, Any]:
-    asked = dict(part.pod.resources or {})
-    count = gpus_per_pod(part)
-    if count == 0:
+    asked, pod, count = dict(part.pod.resources or {}), part.pod, gpus_per_pod(part)
+    added = {pod.gpu_resource_name: str(count)} if count else {}
+    if pod.rdma:
+        added[pod.rdma.resource_name] = str(pod.rdma.count)
+    if pod.huge_pages:
+        added[f"hugepages-{pod.huge_pages.page_size}"] = pod.huge_pages.amount
+    if not added:
         return asked
-    gpus = {part.pod.gpu_resource_name: str(count)}
-    return asked | {key: {**asked.get(key, {}), **gpus} for key in ("requests", "limits")}
+    return asked | {key: {**asked.get(key, {}), **added} for key in ("requests", "limits")}
 
 
 def _probes(startup_deadline_seconds: int) -> dict[str, Any]:
