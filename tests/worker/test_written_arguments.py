@@ -200,3 +200,20 @@ def test_asynchronous_scheduling_is_refused_where_the_engine_refuses_it():
         speculation=NGRAM, engine=asked
     )
     assert findings(a_spec(engine=asked)) == []
+
+
+@pytest.mark.parametrize(
+    "source, says",
+    [
+        ("hf://org/model", True),
+        ("hf://org/model@main", True),
+        ("hf://org/model@" + "a" * 40, False),
+        ("file:///models/x", False),
+    ],
+)
+def test_a_hub_model_without_a_commit_is_warned_of(source, says):
+    found = warned(speculation=NGRAM, target={"model": source})
+    assert ("names no commit" in found) is says
+    assert "names no commit" not in warned(
+        speculation=NGRAM, target={"model": source}, engine={"simulation": {}}
+    )

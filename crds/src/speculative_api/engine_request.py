@@ -54,8 +54,7 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         version=engine.version,
         allow_unknown_version=engine.allow_unknown_version,
         image=engine.image,
-        models={"target.model": target.model}
-        | ({"speculation.draft.model": draft.model} if draft else {}),
+        models=_models(spec),
         method=speculation.method.value,
         num_speculative_tokens=speculation.num_speculative_tokens,
         has_draft=draft is not None,
@@ -80,3 +79,12 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         max_num_seqs=engine.max_num_seqs,
         gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,
     )
+
+
+def _models(spec: SpeculativeDeploymentSpec) -> dict[str, str]:
+    """None with a simulated engine, which loads nothing."""
+    draft = spec.speculation.draft
+    if spec.engine.simulation is not None:
+        return {}
+    of_draft = {"speculation.draft.model": draft.model} if draft else {}
+    return {"target.model": spec.target.model} | of_draft
