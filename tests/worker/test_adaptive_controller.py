@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.worker.adaptive_model import Engine, a_cost
 
 from speculative_worker.adaptive.acceptance import Acceptance
-from speculative_worker.adaptive.controller import Controller
+from speculative_worker.adaptive.controller import Controller, _bucket_of, ranges_of
 from speculative_worker.adaptive.cost import StepCost
 
 GPU = a_cost(0.02, 0.0015, 0.00002)
@@ -185,3 +185,13 @@ def test_costs_between_measured_lengths_are_interpolated():
     relative = cost.relative()
     ratios = [each / relative[0] for each in relative]
     assert ratios == pytest.approx([1, 1.5, 2, 2.5, 3], rel=0.01)
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 4, 5, 64, 100, 1024])
+def test_ranges_cover_every_batch_size_once_and_are_those_that_share(largest):
+    ranges = ranges_of(largest)
+    sizes = [size for first, last in ranges for size in range(first, last + 1)]
+    assert sizes == list(range(1, largest + 1))
+    for first, last in ranges:
+        assert {_bucket_of(size) for size in range(first, last + 1)} == {_bucket_of(first)}
+    assert len({_bucket_of(first) for first, _ in ranges}) == len(ranges)

@@ -158,3 +158,10 @@ def test_a_step_whose_outcome_never_came_is_left_behind(clock):
     scheduler.schedule()
     run(scheduler, clock, 50)
     assert not scheduler._scheduled
+
+
+def test_a_schedule_of_unequal_lengths_is_overwritten_everywhere(clock):
+    scheduler = Adaptive([0, 0, 1, 2, 3, *[4] * 96], accepted=0)
+    assert scheduler.dynamic_sd_lookup[1:] == [4] * 100
+    run(scheduler, clock, 400)
+    assert scheduler.dynamic_sd_lookup[1] in (0, 1)

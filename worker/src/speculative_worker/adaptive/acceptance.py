@@ -40,12 +40,17 @@ class Acceptance:
         if drafted <= 0 or not runs:
             return
         self._fade(now)
-        for position in range(min(drafted, len(self._tries))):
-            reached = sum(run >= position for run in runs)
+        positions = min(drafted, len(self._tries))
+        ended = [0] * (positions + 1)
+        for run in runs:
+            ended[min(run, positions)] += 1
+        reached = len(runs)
+        for position in range(positions):
             if not reached:
                 break
             self._tries[position] += reached
-            self._hits[position] += sum(run > position for run in runs)
+            reached -= ended[position]
+            self._hits[position] += reached
             if (excess := self._tries[position] / LARGEST_WEIGHT) > 1:
                 self._tries[position] /= excess
                 self._hits[position] /= excess

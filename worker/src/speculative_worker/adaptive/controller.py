@@ -6,6 +6,7 @@ the best length; now and then a short trial of another one keeps both estimates
 true, as far as a small budget of time lasts. No clock, no chance.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -192,6 +193,16 @@ class Controller:
         """Lengths worth a trial: beside the present one, plain decoding, and the longest."""
         wanted = {bucket.k - 1, bucket.k + 1, 0, self.largest}
         return sorted(k for k in wanted if 0 <= k <= self.largest and k != bucket.k)
+
+
+def ranges_of(max_batch: int) -> list[tuple[int, int]]:
+    """First and last batch size of each range that shares its measurements."""
+    firsts = [1, *(2**power + 1 for power in range(max_batch.bit_length() + 1))]
+    return [
+        (first, min(after - 1, max_batch))
+        for first, after in itertools.pairwise(firsts)
+        if first <= max_batch
+    ]
 
 
 def _is_due(tried: tuple[int, float] | None, now: float) -> bool:

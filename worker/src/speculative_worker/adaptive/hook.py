@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .controller import Controller
+from .controller import Controller, ranges_of
 from .report import Report, settings_from
 from .state import State
 
@@ -46,6 +46,9 @@ class AdaptiveMixin:
             max_batch=len(self.dynamic_sd_lookup) - 1,
             min_acceptance_percent=threshold,
         )
+        self._ranges = ranges_of(len(self.dynamic_sd_lookup) - 1)
+        for first, last in self._ranges:
+            self.dynamic_sd_lookup[first : last + 1] = [self.num_spec_tokens] * (last - first + 1)
         self._report = Report(path)
         self._scheduled: deque[tuple[Any, int]] = deque()
         """Steps on their way, each with the draft length asked for in the step before it."""
@@ -115,5 +118,8 @@ class AdaptiveMixin:
         table = self.dynamic_sd_lookup
         if table is None:
             raise Unsupported("the engine took its schedule away")
-        for batch in range(1, len(table)):
-            table[batch] = self._controller.length(batch)
+        # By range, and only what changed: this runs before every step.
+        for first, last in self._ranges:
+            k = self._controller.length(first)
+            if table[first] != k:
+                table[first : last + 1] = [k] * (last - first + 1)
