@@ -184,6 +184,7 @@ def test_every_field_of_the_worker_config_can_be_steered_by_the_spec() -> None:
             "version": "0.31.0",
             "allowUnknownVersion": True,
             "heartbeatSeconds": 60,
+            "preflight": "Warn",
             "maxNumSeqs": 3,
             "gpuMemoryUtilizationPercent": 50,
             "extraArgs": ["--x"],

@@ -21,6 +21,12 @@ api_server.py: error: unrecognized arguments: --speculative-model org/d"""
 OFFLINE = """\
 huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk \
 cache and outgoing traffic has been disabled."""
+SUFFIX = "ImportError: Arctic Inference is required for suffix decoding. Install via `pip ...`."
+SPLIT = (
+    "ValueError: Currently, 'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the "
+    "same. Got 1 and 2."
+)
+MULTIPLE = "ValueError: num_speculative_tokens:3 must be divisible by n_predict=2"
 GATED = "huggingface_hub.errors.GatedRepoError: 403 Client Error. Access to model x is restricted"
 MISSING = """\
 OSError: /models/x does not appear to have a file named config.json. Checkout \
@@ -37,6 +43,9 @@ KV = "ValueError: No available memory for the cache blocks. Try increasing `gpu_
         pytest.param(KV, 1, "GpuMemory", False, id="no room for the cache"),
         pytest.param(USAGE, 2, "InvalidArguments", False, id="usage and exit 2"),
         pytest.param("", 2, "InvalidArguments", False, id="exit 2 alone"),
+        pytest.param(SUFFIX, 1, "InvalidArguments", False, id="suffix without its package"),
+        pytest.param(SPLIT, 1, "InvalidArguments", False, id="a draft split otherwise"),
+        pytest.param(MULTIPLE, 1, "InvalidArguments", False, id="no multiple of the head"),
         pytest.param(OFFLINE, 1, "HubUnreachable", True, id="hub away"),
         pytest.param(GATED, 1, "ModelNotFound", False, id="gated"),
         pytest.param(MISSING, 1, "ModelNotFound", False, id="no config.json"),

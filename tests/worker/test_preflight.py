@@ -227,3 +227,16 @@ async def hub_refusal(monkeypatch, tmp_path, endpoint: str) -> WorkerFailure:
     return await refusal(
         settings_for("hf://org/model@main", cacheDirectory=str(tmp_path / "cache"))
     )
+
+
+async def test_a_pair_that_does_not_fit_may_be_tried_if_that_is_said(tmp_path, capfd):
+    target = a_model(tmp_path / "target")
+    draft = a_model(tmp_path / "draft", config={"max_position_embeddings": 1024})
+    settings = settings_for(target, draft, max_model_len=4096, preflight="Warn")
+    assert (await resolved_models(settings)).draft == tmp_path / "draft"
+    assert "takes 1024 tokens, target.maxModelLen is 4096" in capfd.readouterr().err
+
+
+async def test_missing_weights_end_a_pod_whatever_is_said(tmp_path):
+    source = a_model(tmp_path / "target", without=["model.safetensors"])
+    assert (await refusal(settings_for(source, preflight="Warn"))).reason == "ModelNotFound"

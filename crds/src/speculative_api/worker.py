@@ -150,6 +150,7 @@ class WorkerConfig(_Lenient):
     startup_deadline_seconds: int = 1800
     drain_seconds: int = 120
     numa_bind: bool = False
+    preflight: Literal["Refuse", "Warn"] = "Refuse"
     heartbeat_seconds: int = 0
     """0: none."""
     warmup: WorkerWarmup = WorkerWarmup()

@@ -118,7 +118,9 @@ RULES: Final[tuple[Rule, ...]] = (
         r"|invalid choice|speculative_?config\b.*(unexpected keyword|extra_forbidden)"
         r"|validation errors? for \w*(speculative|engine|vllm|model)config"
         r"|is not a valid argument|does not support (speculative|pipeline)"
-        r"|is greater than the derived max_model_len",
+        r"|is greater than the derived max_model_len|arctic inference is required"
+        r"|'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same"
+        r"|num_speculative_tokens:\d+ must be divisible by",
         WorkerReason.INVALID_ARGUMENTS,
         "the engine refuses its arguments: check engine.extraArgs, speculation.extra and the "
         "engine's version",

@@ -4,6 +4,7 @@ Comes in: what `models` read from both folders. Raises `WorkerFailure` for what
 can never work, returns notes for what deserves a line in the log.
 """
 
+from speculative_api.conditions import WorkerReason
 from speculative_api.model_facts import ModelFacts
 from speculative_api.preflight import preflight as findings_of
 from speculative_api.worker import WorkerConfig
@@ -20,7 +21,13 @@ def preflight(
 ) -> list[str]:
     """Notes for the log. Raises `WorkerFailure` with everything that refuses, worst first."""
     found = findings_of(request_of(config), target, draft, gpu_bytes=gpu_bytes)
-    refused = [finding for finding in found if finding.severity == "refuse"]
+    forced = config.preflight == "Warn"
+    refused = [
+        finding
+        for finding in found
+        if finding.severity == "refuse"
+        and not (forced and finding.reason is not WorkerReason.MODEL_NOT_FOUND)
+    ]
     if refused:
         detail = "; ".join(finding.message for finding in refused)
         raise WorkerFailure(refused[0].reason, detail, retryable=False)

@@ -1,6 +1,6 @@
 """The engine and how it is started."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -69,6 +69,12 @@ class Engine(Model):
         le=7200,
         description="How long a stopping pod lets running generations finish. Generations "
         "shorter than this are never cut. Default 120.",
+    )
+    preflight: Literal["Refuse", "Warn"] = Field(
+        default="Refuse",
+        description="What a pod does when the files of draft, target and GPU do not fit: Refuse "
+        "ends it with the reason before the engine starts; Warn says it in the log and lets the "
+        "engine try. Missing files always end it. Default Refuse.",
     )
     heartbeat_seconds: int = Field(
         default=0,

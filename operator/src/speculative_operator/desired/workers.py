@@ -68,6 +68,7 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         startup_deadline_seconds=engine.startup_deadline_seconds,
         drain_seconds=engine.drain_seconds,
         numa_bind=part.pod.numa_bind,
+        preflight=engine.preflight,
         heartbeat_seconds=engine.heartbeat_seconds,
         warmup=WorkerWarmup(**engine.warmup.model_dump()),
         cache_directory=CACHE_DIRECTORY if part.model_cache else None,
