@@ -91,9 +91,15 @@ summary:
 
 # ---- long runs, never part of `make test`
 
-.PHONY: bench-analysis bench-simulated-pod bench-adaptive
+.PHONY: bench-analysis bench-simulated-pod bench-adaptive bench-abort bench-gateway
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped sequential tests
 	$(BIN)/python -m bench.analysis
+
+bench-abort: .venv/synced  ## from 200 aborts to weight 0 in every Envoy; ABORT=--cluster on the local cluster
+	$(BIN)/python -m bench.abort $(ABORT)
+
+bench-gateway: .venv/synced  ## the gateway beside vllm-router and a plain proxy; BENCH=--quick
+	$(BIN)/python -m bench.gateway $(BENCH)
 
 bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated engine
 	$(BIN)/python -m bench.simulated_pod

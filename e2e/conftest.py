@@ -13,6 +13,11 @@ INSTALLED = ("deployment/speculative-operator", "-n", "speculative-system")
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster() -> None:
+    """What `prepare` does, once."""
+    prepare()
+
+
+def prepare() -> None:
     """The chart's CRD and gateway role, and the demo's own operator out of the way.
 
     Tests start operators themselves, and those refuse to work beside one that acts

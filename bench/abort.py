@@ -1,0 +1,134 @@
+"""From an abort to weight 0 in every Envoy, many times: `python -m bench.abort`.
+
+Without a cluster: a real API server, the operator's program, and gateways (real
+Envoy, real agent) on loopback addresses, each with the ports it has in a pod. What
+a cluster has beside that is played here: Deployments get pods that are ready at
+once, Services get EndpointSlices. With `--cluster`, the local cluster of
+`make cluster-up` with simulated workers; everything then is real.
+
+Per abort, in milliseconds from the moment the annotation was sent:
+`weight_zero`, when the last Envoy's own runtime said 0; `observed`, when the
+operator said that it had seen that everywhere. Goal: the former under 100 at
+the median and under 300 at 95 of 100. Figures go to build/bench-abort.json.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.loopback import Loopback
+from bench.on_cluster import OnCluster
+
+from speculative_api.labels import ABORT, RETRY
+
+REPORT = Path("build/bench-abort.json")
+GOALS = {"p50": 100.0, "p95": 300.0}
+PATIENCE_SECONDS = 120.0
+
+
+@dataclass
+class Times:
+    """Milliseconds of all aborts."""
+
+    weight_zero: list[float] = field(default_factory=list)
+    observed: list[float] = field(default_factory=list)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "weight_zero": _figures(self.weight_zero),
+            "observed": _figures(self.observed),
+        }
+
+
+def _figures(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    rank = statistics.quantiles(ordered, n=100, method="inclusive")
+    return {
+        "count": len(ordered),
+        "p50": round(rank[49], 1),
+        "p95": round(rank[94], 1),
+        "p99": round(rank[98], 1),
+        "max": round(ordered[-1], 1),
+    }
+
+
+async def one_abort(world: Any, number: int, times: Times) -> None:
+    """Waits for the canary's weight, aborts it, waits until it is out, and allows it again."""
+    loop = asyncio.get_running_loop()
+    canary = await world.canary_with_weight()
+    zero = asyncio.create_task(world.until_weight_zero(canary))
+    observed = asyncio.create_task(world.until_observed(canary))
+    await asyncio.sleep(0)
+    began = loop.time()
+    await world.annotate({ABORT: f"{canary}@{number}"})
+    times.weight_zero.append(1000 * (await zero - began))
+    times.observed.append(1000 * (await observed - began))
+    await world.until_removed(canary)
+    await world.annotate({RETRY: f"{canary}@{number}"})
+
+
+async def measured(world: Any, aborts: int) -> Times:
+    """So many aborts one after the other."""
+    times = Times()
+    for number in range(aborts):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await one_abort(world, number, times)
+        print(
+            f"\r{number + 1}/{aborts}  weight 0 after {times.weight_zero[-1]:6.1f} ms, "
+            f"seen after {times.observed[-1]:6.1f} ms",
+            end="",
+            flush=True,
+        )
+    print()
+    return times
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--aborts", type=int, default=200)
+    parser.add_argument("--gateways", type=int, default=2)
+    parser.add_argument("--cluster", action="store_true", help="on the local cluster")
+    arguments = parser.parse_args()
+    load_before = os.getloadavg()
+    async with AsyncExitStack() as stack:
+        if arguments.cluster:
+            world: Any = await stack.enter_async_context(OnCluster(arguments.gateways))
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abort-")))
+            world = await stack.enter_async_context(Loopback(folder, arguments.gateways))
+        times = await measured(world, arguments.aborts)
+        _save(_report(arguments, times, load_before))
+
+
+def _save(report: dict[str, Any]) -> None:
+    REPORT.parent.mkdir(exist_ok=True)
+    text = json.dumps(report, indent=1)
+    REPORT.write_text(text + "\n")
+    print(text, flush=True)
+
+
+def _report(
+    arguments: argparse.Namespace, times: Times, load_before: tuple[float, float, float]
+) -> dict[str, Any]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "load_average": {"before": load_before, "after": os.getloadavg()},
+        "where": "cluster" if arguments.cluster else "loopback",
+        "gateways": arguments.gateways,
+        "milliseconds": times.report(),
+        "goals_milliseconds": GOALS,
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,87 @@
+"""What a measurement asks of one SpeculativeDeployment, wherever it runs."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from speculative_operator.cluster.client import MERGE_PATCH, Client
+from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT
+from speculative_operator.errors import ApiError
+
+JSON = dict[str, Any]
+POLL_SECONDS = 0.002
+
+
+@dataclass
+class Asked:
+    """The resource `name` in `namespace`; `client` is there once the context was entered."""
+
+    namespace: str = "default"
+    name: str = "chat"
+    client: Client = field(init=False)
+
+    async def annotate(self, annotations: dict[str, str]) -> None:
+        """A person's word."""
+        await self.edit({"metadata": {"annotations": annotations}})
+
+    async def edit(self, patch: JSON) -> None:
+        """A merge patch of the resource."""
+        path = SPECULATIVE_DEPLOYMENT.path(self.namespace, self.name)
+        await self.client.request(
+            "edit", SPECULATIVE_DEPLOYMENT, "PATCH", path, body=patch, content_type=MERGE_PATCH
+        )
+
+    async def status(self) -> JSON:
+        """The resource's status now."""
+        found = await self.client.get(SPECULATIVE_DEPLOYMENT, self.namespace, self.name)
+        status: JSON = found.get("status", {})
+        return status
+
+    async def canary_with_weight(self) -> str:
+        """Waits until a canary's weight was seen everywhere; gives its hash."""
+
+        async def weighted() -> str:
+            canary = (await self.status()).get("canary") or {}
+            return canary["hash"] if canary.get("weightObservedAt") else ""
+
+        return str(await self.until(weighted))
+
+    async def until_observed(self, revision: str) -> float:
+        """When the operator had seen that everywhere, by its status (loop time)."""
+
+        async def left() -> bool:
+            status = await self.status()
+            canary = status.get("canary") or {}
+            staying = [
+                entry
+                for entry in status.get("retiring") or ()
+                if entry["hash"] == revision and not entry.get("routeRemovedAt")
+            ]
+            return canary.get("hash") != revision and not staying
+
+        await self.until(left, every=POLL_SECONDS)
+        return asyncio.get_running_loop().time()
+
+    async def until_removed(self, revision: str) -> None:
+        """Waits until nothing of it is on its way any more."""
+
+        async def gone() -> bool:
+            status = await self.status()
+            return not status.get("retiring") and not status.get("canary")
+
+        await self.until(gone)
+
+    async def is_serving(self) -> bool:
+        """Whether stable has its pods and every gateway uses the route."""
+        conditions = {c["type"]: c["status"] for c in (await self.status()).get("conditions", ())}
+        return all(conditions.get(kind) == "True" for kind in ("Available", "GatewayReady"))
+
+    async def until(self, question: Callable[[], Awaitable[Any]], *, every: float = 0.05) -> Any:
+        """The first true answer; errors of the API server count as no."""
+        while True:
+            with contextlib.suppress(ApiError):
+                if found := await question():
+                    return found
+            await asyncio.sleep(every)
