@@ -34,7 +34,9 @@ REPORT = Path("build/bench-gateway.json")
 RATE_PER_SECOND = 200
 PACED_CONNECTIONS, MOST_CONNECTIONS = 8, 32
 STREAMS_OPEN = 1000
-BODY = json.dumps({"model": "m", "max_tokens": 64, "messages": [{"content": "x" * 600}]}).encode()
+_ASKED = {"model": "m", "max_tokens": 64}
+CHAT = {**_ASKED, "messages": [{"role": "user", "content": "x" * 600}]}
+STREAM = {**_ASKED, "prompt": "x" * 600, "stream": True}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -134,8 +136,8 @@ def _cpu_seconds(way: Way) -> float:
 async def one_round(way: Way, found: Found, *, seconds: float, streams: int) -> None:
     """Everything about one way but its memory."""
     headers = {"authorization": f"Bearer {KEY}"} if way.name == "our gateway" else {}
-    whole = a_request(way.port, "/v1/chat/completions", BODY, **headers)
-    stream = a_request(way.port, "/v1/completions", BODY, **headers)
+    whole = a_request(way.port, "/v1/chat/completions", json.dumps(CHAT).encode(), **headers)
+    stream = a_request(way.port, "/v1/completions", json.dumps(STREAM).encode(), **headers)
     found.latencies += await paced(whole, seconds)
     cpu = _cpu_seconds(way)
     rate = await most(whole, seconds)
@@ -159,7 +161,8 @@ async def measured(
         for way in all_ways:
             if way.pids():
                 headers = {"authorization": f"Bearer {KEY}"} if way.name == "our gateway" else {}
-                stream = a_request(way.port, "/v1/completions", BODY, **headers)
+                body = json.dumps(STREAM).encode()
+                stream = a_request(way.port, "/v1/completions", body, **headers)
                 found[way.name].memory = await memory(way, stream)
         return found
 

@@ -117,9 +117,17 @@ def _worker_configuration(port: int, streams: int) -> dict[str, Any]:
         "stream_idle_timeout": "0s",
         "http_filters": [
             {
+                # An answer before the request's end would cost the connection.
+                "name": "envoy.filters.http.buffer",
+                "typed_config": {
+                    "@type": kind + "http.buffer.v3.Buffer",
+                    "max_request_bytes": 1_048_576,
+                },
+            },
+            {
                 "name": "envoy.filters.http.router",
                 "typed_config": {"@type": kind + "http.router.v3.Router"},
-            }
+            },
         ],
         "route_config": {
             "virtual_hosts": [
