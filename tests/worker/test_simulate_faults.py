@@ -277,3 +277,16 @@ def test_an_example_is_valid_and_reaches_the_engine_as_it_was_written(example):
     step = {name: value / 1e6 for name, value in written.get("stepMicroseconds", {}).items()}
     assert (asdict(plan.step) if plan.step else {}) == step
     assert plan.draft_tokens == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [[], ["walk"], ["run", "twice"]])
+def test_another_command_is_explained(arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "speculative_worker", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "usage: speculative-worker" in done.stderr

@@ -4,9 +4,9 @@
 which `run` starts when the configuration asks for it.
 """
 
-import argparse
 import signal
 import sys
+from typing import NoReturn
 
 
 def _leave(number: int, _: object) -> None:
@@ -17,10 +17,20 @@ def main() -> int:
     """The command; its exit code."""
     # PID 1 has no default for SIGTERM: without a handler it would be lost during the imports.
     signal.signal(signal.SIGTERM, _leave)
+    commands = {"run": _run, "simulate": _simulate}
+    if sys.argv[1:] not in [[name] for name in commands]:
+        _explain(list(commands))
+    return commands[sys.argv[1]]()
+
+
+def _explain(commands: list[str]) -> NoReturn:
+    # Only for people: a simulated engine starts without the half MB that argparse takes.
+    import argparse
+
     parser = argparse.ArgumentParser(prog="speculative-worker", description=__doc__)
-    parser.add_argument("command", choices=["run", "simulate"])
-    command = parser.parse_args().command
-    return _simulate() if command == "simulate" else _run()
+    parser.add_argument("command", choices=commands)
+    parser.parse_args()
+    parser.error("one command and nothing else")
 
 
 def _run() -> int:
