@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from tests.worker.a_worker import a_config
@@ -213,7 +214,8 @@ def online(**changes):
     return a_config(speculation=speculation, **changes)
 
 
-def test_the_engine_finds_our_package_and_nothing_else_of_ours():
+def test_the_engine_finds_our_package_and_nothing_else_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     adapting = prepare(online())
     environment = adapting.environment(online(), {**os.environ, "PYTHONPATH": "/elsewhere"})
     assert environment["PYTHONPATH"] == f"{adapting.folder}{os.pathsep}/elsewhere"
