@@ -141,6 +141,17 @@ class RestartStatus(Model):
     ended_at: str | None = Field(default=None, description="When the outcome was known (RFC 3339).")
 
 
+class PendingNotification(Model):
+    """Something that receivers are yet to be told of."""
+
+    id: str = Field(max_length=64, description="Names it for ever: one told twice has the same.")
+    event: str = Field(max_length=32, description="Started, Paused, Promoted or RolledBack.")
+    hash: str = Field(default="", max_length=10, description="Revision it is about.")
+    reason: str = Field(max_length=64, description="Constant in CamelCase.")
+    message: str = Field(max_length=1024, description="With the arithmetic.")
+    happened_at: str = Field(description="When (RFC 3339).")
+
+
 class FailedRevision(Model):
     """A revision that is not tried again until somebody says retry."""
 
@@ -203,6 +214,11 @@ class SpeculativeDeploymentStatus(Model):
     verdict: Verdict | None = Field(default=None, description="The last decision.")
     observed_retry: str | None = Field(
         default=None, max_length=256, description="Last retry annotation acted on."
+    )
+    pending_notifications: list[PendingNotification] = Field(
+        default_factory=list,
+        max_length=16,
+        description="What receivers are yet to be told of; the oldest is given up first.",
     )
     restart: RestartStatus | None = Field(default=None, description="The last restart.")
     observed_restart: str | None = Field(

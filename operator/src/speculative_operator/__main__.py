@@ -23,6 +23,7 @@ from speculative_operator.handlers import registry_of
 from speculative_operator.leading import Leadership
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.workers import Scraper
+from speculative_operator.notify import Notifier
 from speculative_operator.operation import Operation
 from speculative_operator.serving import serving
 from speculative_operator.settings import Settings
@@ -44,8 +45,14 @@ async def operate(settings: Settings) -> None:
             on_failure=lambda role: telemetry.unanswered.labels(role).inc(),
         ) as source,
         Queries(secret_reader(client)) as queries,
+        Notifier(
+            secret_reader(client),
+            count=lambda outcome: telemetry.notifications.labels(outcome).inc(),
+        ) as notifier,
     ):
-        operation = Operation(client, source, settings, telemetry, queries=queries)
+        operation = Operation(
+            client, source, settings, telemetry, queries=queries, notifier=notifier
+        )
         leadership = _leadership(client, operation, settings, telemetry)
 
         served = _external_metrics(client, operation, source, settings)

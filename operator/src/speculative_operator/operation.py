@@ -16,6 +16,7 @@ from speculative_operator.cluster.reflector import Pace, Reflector
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
+from speculative_operator.notify import Notifier
 from speculative_operator.reconcile import Reconciler
 from speculative_operator.settings import Settings
 from speculative_operator.telemetry import Telemetry
@@ -38,6 +39,7 @@ class Operation:
         telemetry: Telemetry,
         *,
         queries: Queries | None = None,
+        notifier: Notifier | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.reflectors = {
@@ -52,7 +54,9 @@ class Operation:
             for resource in WATCHED
         }
         self._client, self._source, self._settings = client, source, settings
-        self._telemetry, self._queries = telemetry, queries
+        self._telemetry, self._queries, self._notifier = telemetry, queries, notifier
+        if notifier is not None:
+            notifier.wake = self.wake
         self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None
@@ -77,7 +81,12 @@ class Operation:
         Nothing is kept from an earlier time: somebody else may have worked since.
         """
         reconciler = Reconciler(
-            self._client, self.stores, self._source, self._settings, queries=self._queries
+            self._client,
+            self.stores,
+            self._source,
+            self._settings,
+            queries=self._queries,
+            notifier=self._notifier,
         )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue

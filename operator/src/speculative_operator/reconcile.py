@@ -45,6 +45,8 @@ from speculative_operator.gather import (
 )
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
+from speculative_operator.notifications import with_pending
+from speculative_operator.notify import Notifier
 from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
@@ -86,10 +88,12 @@ class Reconciler:
         settings: Settings,
         *,
         queries: Queries | None = None,
+        notifier: Notifier | None = None,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._queries = queries
+        self._notifier = notifier
         self._stores = stores
         self._parents = stores[SPECULATIVE_DEPLOYMENT.kind]
         self._source = source
@@ -138,7 +142,7 @@ class Reconciler:
 
     async def _pass(self, parent: JSON, snapshot: Snapshot, memory: _Memory) -> float:
         assessment = self._judge(snapshot, memory)
-        decision = decide(snapshot, assessment)
+        decision = self._noted(snapshot, decide(snapshot, assessment))
         if decision.transition:
             parent = await self._write_status(parent, decision, memory)
             try:
@@ -152,10 +156,11 @@ class Reconciler:
         waiting = await self._make_real(snapshot, decision, memory)
         if (memory.conflicts, memory.refusals) != (snapshot.conflicts, snapshot.refusals):
             told = replace(snapshot, conflicts=memory.conflicts, refusals=memory.refusals)
-            decision = decide(told, assessment)
+            decision = self._noted(told, decide(told, assessment))
             if decision.transition:
                 return 0.0
         await self._publish(parent, snapshot, decision, memory)
+        self._notify(snapshot, decision)
         return min(decision.next_look_seconds, WAITING_SECONDS if waiting else 1e9)
 
     async def _tell(
@@ -166,7 +171,17 @@ class Reconciler:
             place = (snapshot.namespace, snapshot.name)
             log.info("object=%s/%s event=%s why=%r", *place, event.reason, event.message)
             await emit(self._client, parent, event, now=snapshot.now)
+        self._notify(snapshot, decision)
         await self._save_evidence(snapshot, memory, at_once=True)
+
+    def _noted(self, snapshot: Snapshot, decision: Decision) -> Decision:
+        """The decision with what receivers are to be told of it, as part of its status."""
+        told = self._notifier.told(snapshot) if self._notifier is not None else ()
+        return with_pending(snapshot, decision, told=told)
+
+    def _notify(self, snapshot: Snapshot, decision: Decision) -> None:
+        if self._notifier is not None:
+            self._notifier.offer(snapshot, decision.status.pending_notifications)
 
     async def _ask(self, key: Key, parent: JSON, memory: _Memory) -> None:
         """Asks the pods in every pass while something moves, else each 15 s."""

@@ -38,6 +38,9 @@ class Telemetry:
         self.unanswered = self._counter(
             "scrape_failures", "Pods that did not answer, by role.", "role"
         )
+        self.notifications = self._counter(
+            "notifications", "Notifications to one receiver: sent, failed or dropped.", "outcome"
+        )
         self.leading = Gauge(
             f"{_PREFIX}_leading", "1 while this operator holds the Lease.", registry=self.registry
         )

@@ -14,6 +14,7 @@ from speculative_api.status import Condition as Condition
 from speculative_api.status import FailedRevision as FailedRevision
 from speculative_api.status import GuardStatus as GuardStatus
 from speculative_api.status import ParkedStatus as ParkedStatus
+from speculative_api.status import PendingNotification as PendingNotification
 from speculative_api.status import RestartStatus as RestartStatus
 from speculative_api.status import RetiringStatus as RetiringStatus
 from speculative_api.status import SpeculativeDeploymentStatus as SpeculativeDeploymentStatus
@@ -46,6 +47,10 @@ from speculative_api.v1alpha1.gateway import ParentRef as ParentRef
 from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
 from speculative_api.v1alpha1.gateway_access import Auth as Auth
 from speculative_api.v1alpha1.gateway_access import RateLimit as RateLimit
+from speculative_api.v1alpha1.notifications import Notification as Notification
+from speculative_api.v1alpha1.notifications import NotificationEvent as NotificationEvent
+from speculative_api.v1alpha1.notifications import NotificationFormat as NotificationFormat
+from speculative_api.v1alpha1.notifications import UrlSecret as UrlSecret
 from speculative_api.v1alpha1.pod import HugePages as HugePages
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache
 from speculative_api.v1alpha1.pod import Pod as Pod

@@ -7,6 +7,7 @@ from pydantic import Field
 from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.analysis import Analysis
 from speculative_api.v1alpha1.common import Opaque, Percent
+from speculative_api.v1alpha1.notifications import Notification
 
 
 class PauseStep(Model):
@@ -168,6 +169,12 @@ class Rollout(Model):
         description="InPlace only: replace the only pod of a deployment with one replica, with "
         "nobody serving until the new one is ready. Without it such a change is refused. Default "
         "false.",
+    )
+    notifications: list[Notification] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Webhooks that are told of the rollout, at least once each; one that is dead "
+        "or slow delays nothing. Default none.",
     )
     revision_history_limit: int = Field(
         default=10,
