@@ -26,7 +26,7 @@ ROUTER_VERSION = "0.1.17"
 ROUTER_FOLDER = Path("build/bench-vllm-router")
 KEY = "a-key-for-measuring"
 ANSWER = json.dumps({"choices": [{"message": {"content": "x" * 400}}]})
-STARTING_SECONDS = 60.0
+STARTING_SECONDS = 180.0
 
 STREAMS = """
 import asyncio, sys
