@@ -39,8 +39,21 @@ class Backend:
     """Of every generation, names in lower case."""
     kill: Callable[[], None] = lambda: None
     """Takes it away at once: no listener, every connection reset."""
+    events: int = EVENTS
+    speaks_openai: bool = False
+    """Answer as the API's own clients want it."""
+    _steps: asyncio.Semaphore | None = None
     _released: asyncio.Event = field(default_factory=asyncio.Event)
     _answering: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def step_by_step(self, events: int) -> None:
+        """From now on streams have so many events and wait for `step` before each further one."""
+        self.events, self._steps = events, asyncio.Semaphore(0)
+
+    def step(self) -> None:
+        """Lets a stream go on by one event."""
+        assert self._steps is not None
+        self._steps.release()
 
     def hold(self) -> None:
         """From now on streams stop after their first event."""
@@ -66,20 +79,20 @@ class Backend:
             _reset(request)
             raise ConnectionResetError
         if not body.get("stream"):
-            return web.json_response(
-                {"backend": self.name} | ({"usage": self.usage} if self.usage else {})
-            )
+            said = {"backend": self.name} | ({"usage": self.usage} if self.usage else {})
+            return web.json_response(said | self._choice("message", self.name))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         self.open_streams += 1
         try:
-            for number in range(EVENTS):
+            for number in range(self.events):
                 if number:
-                    await self._released.wait()
+                    await (self._steps.acquire() if self._steps else self._released.wait())
                     if self.reset_streams:
                         _reset(request)
                         raise ConnectionResetError
-                event = json.dumps({"backend": self.name, "event": number})
+                said = {"backend": self.name, "event": number}
+                event = json.dumps(said | self._choice("delta", str(number)))
                 await response.write(f"data: {event}\n\n".encode())
             if self.usage:
                 last = json.dumps({"choices": [], "usage": self.usage})
@@ -96,6 +109,15 @@ class Backend:
         self.requests += 1
         arrived = {"method": request.method, "path": request.path_qs, "body": body}
         return web.json_response({"backend": self.name, **arrived})
+
+    def _choice(self, name: str, content: str) -> dict[str, object]:
+        """What the API's own clients look for."""
+        if not self.speaks_openai:
+            return {}
+        message = {"role": "assistant", "content": content}
+        choice = {"index": 0, name: message, "finish_reason": None}
+        kind = "chat.completion.chunk" if name == "delta" else "chat.completion"
+        return {"id": "x", "object": kind, "created": 0, "model": "m", "choices": [choice]}
 
     async def probe(self, request: web.Request) -> web.Response:
         """`GET /readyz`."""
