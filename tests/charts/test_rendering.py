@@ -18,6 +18,7 @@ from tests.reconcile.test_process_on_server import a_kubeconfig
 
 from speculative_operator.cluster import resources
 from speculative_operator.cluster.claims import CLUSTER_NAMESPACE
+from speculative_operator.desired import names
 from speculative_operator.settings import Settings
 
 pytestmark = pytest.mark.cluster
@@ -310,3 +311,18 @@ def test_a_real_api_server_takes_every_object(objects: Objects, api_server: Serv
     for (kind, _), body in objects.items():
         if kind != "CustomResourceDefinition":  # is there already
             dry_run(api_server, body)
+
+
+def test_a_gateway_reads_only_the_secrets_that_are_named_for_it(objects: Objects) -> None:
+    assert not [kind for kind, name in objects if "gateway-keys" in name]
+    entry = "gateway.keySecrets[0]"
+    found = rendered(f"{entry}.namespace=llm", f"{entry}.deployment=chat", f"{entry}.secret=keys")
+    role, binding = found["Role", "chat-gateway-keys"], found["RoleBinding", "chat-gateway-keys"]
+    (rule,) = role["rules"]
+    assert (rule["resources"], rule["resourceNames"]) == (["secrets"], ["keys"])
+    assert rule["verbs"] == ["get", "list", "watch"]
+    assert binding["roleRef"]["name"] == "chat-gateway-keys"
+    assert {role["metadata"]["namespace"], binding["metadata"]["namespace"]} == {"llm"}
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": names.gateway("chat"), "namespace": "llm"}
+    ]

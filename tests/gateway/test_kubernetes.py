@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import time
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -9,14 +11,17 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.gateway.harness import eventually
 
 from speculative_gateway import kubernetes
 from speculative_gateway.kubernetes import Cluster, FromKubernetes, endpoints_of
 from speculative_gateway.render import Endpoint
+from speculative_gateway.secret_watch import secret_name
 from speculative_gateway.settings import Settings
 from speculative_gateway.source import Observation
 
 MAPS = "/api/v1/namespaces/llm/configmaps"
+SECRETS = "/api/v1/namespaces/llm/secrets"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/llm/endpointslices"
 
 
@@ -25,15 +30,19 @@ class Api:
 
     def __init__(self) -> None:
         self.base = ""
-        self.items: dict[str, list[dict[str, Any]]] = {MAPS: [], SLICES: []}
+        self.items: dict[str, list[dict[str, Any]]] = {MAPS: [], SLICES: [], SECRETS: []}
         self.queries: list[tuple[str, dict[str, str], str]] = []
         self.watches: dict[str, asyncio.Queue[dict[str, Any] | None]] = {}
         self.watching = asyncio.Event()
+        self.denied = True
+        """Whether reading Secrets is not granted."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """One list or one watch; None in the queue ends the watch."""
         query = dict(request.query)
         self.queries.append((request.path, query, request.headers.get("authorization", "")))
+        if request.path == SECRETS and self.denied:
+            return web.json_response({"message": "forbidden"}, status=403)
         if "watch" not in query:
             return web.json_response(
                 {"metadata": {"resourceVersion": "1"}, "items": self.items[request.path]}
@@ -41,7 +50,7 @@ class Api:
         response = web.StreamResponse()
         await response.prepare(request)
         queue = self.watches[request.path] = asyncio.Queue()
-        if len(self.watches) == len(self.items):
+        if self.watches.keys() >= {MAPS, SLICES}:
             self.watching.set()
         while (event := await queue.get()) is not None:
             await response.write(json.dumps(event).encode() + b"\n")
@@ -149,6 +158,85 @@ async def test_an_expired_watch_lists_again(
         api.watches[MAPS].put_nowait(expired)
         assert (await anext(seen)).route == "2"
         assert api.queries[-1][2] == "Bearer two"
+
+
+ROUTE = json.dumps({"auth": {"apiKeysSecret": "chat-keys"}})
+
+
+def a_secret(**keys: str) -> dict[str, Any]:
+    """The Secret with the API keys."""
+    data = {name: b64encode(key.encode()).decode() for name, key in keys.items()}
+    return {"metadata": {"name": "chat-keys"}, "data": data}
+
+
+async def until_keys(
+    seen: AsyncIterator[Observation], expected: dict[str, bytes] | None
+) -> Observation:
+    """The first observation with these."""
+    async with asyncio.timeout(10):
+        while True:
+            found = await anext(seen)
+            if found.keys == expected:
+                return found
+
+
+async def test_where_it_is_granted_a_removed_key_is_seen_at_once(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        api.denied = False
+        api.items[MAPS] = [a_map(ROUTE)]
+        api.items[SECRETS] = [a_secret(alice="one", bob="two")]
+        await until_keys(seen, {"alice": b"one", "bob": b"two"})
+
+        async def watched() -> bool:
+            return SECRETS in api.watches
+
+        await eventually(watched, bool, "the Secret is watched")
+        changed = {"type": "MODIFIED", "object": a_secret(bob="two")}
+        began = time.monotonic()
+        api.watches[SECRETS].put_nowait(changed)
+        await until_keys(seen, {"bob": b"two"})
+        # What is promised to users, with the 10 milliseconds that Envoy takes.
+        assert time.monotonic() - began < 2
+        api.watches[SECRETS].put_nowait({"type": "DELETED", "object": a_secret()})
+        await until_keys(seen, {})
+        asked = {query["fieldSelector"] for path, query, _ in api.queries if path == SECRETS}
+        assert asked == {"metadata.name=chat-keys"}
+
+
+async def test_where_it_is_not_granted_what_is_mounted_counts(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        api.items[MAPS] = [a_map(ROUTE)]
+        assert (await anext(seen)).keys is None
+
+        async def refused() -> bool:
+            return any(path == SECRETS for path, _, _ in api.queries)
+
+        await eventually(refused, bool, "it was tried")
+        await asyncio.wait_for(api.watching.wait(), 10)
+        api.watches[MAPS].put_nowait({"type": "MODIFIED", "object": a_map(ROUTE + " ")})
+        found = await anext(seen)
+        assert (found.route, found.keys) == (ROUTE + " ", None)
+
+
+async def test_another_secret_is_followed_once_the_route_names_it(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        api.denied = False
+        api.items[MAPS] = [a_map(ROUTE)]
+        api.items[SECRETS] = [a_secret(alice="one")]
+        await until_keys(seen, {"alice": b"one"})
+        await asyncio.wait_for(api.watching.wait(), 10)
+        other = {"metadata": {"name": "others"}, "data": {"carol": "!no base64", "dave": "eA=="}}
+        api.items[SECRETS] = [other]
+        route = json.dumps({"auth": {"apiKeysSecret": "others"}})
+        api.watches[MAPS].put_nowait({"type": "MODIFIED", "object": a_map(route)})
+        found = await until_keys(seen, {"dave": b"x"})
+        assert found.route == route
+        assert "eA" not in repr(found)
+
+
+@pytest.mark.parametrize("route", [None, "", "{", "[]", "{}", '{"auth": null}', '{"auth": 3}'])
+def test_a_route_without_keys_names_no_secret(route: str | None) -> None:
+    assert secret_name(route) == ""
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
@@ -201,7 +202,7 @@ class Agent:
             if route is None:
                 self._refuse(problem)
                 return None, self._applier.on_disk()
-            keys = self._keys(route)
+            keys = self._keys(route, observation.keys)
             jwt = route.auth.jwt if route.auth else None
             found = self._issuer.key_set(jwt) if jwt else NO_KEY_SET
             self._locked = route.auth is not None and not (keys.by_client or found.text)
@@ -213,18 +214,20 @@ class Agent:
         self._refuse(problem)
         return route, wanted
 
-    def _keys(self, route: gateway.Route) -> Keys:
-        """The keys as mounted now; none, with the reason, where they can't be read."""
+    def _keys(self, route: gateway.Route, seen: Mapping[str, bytes] | None) -> Keys:
+        """The keys as seen through the API, else as mounted now; none, with the reason, where
+        they can't be read.
+        """
         if route.auth is None:
             return NO_KEYS
         if route.auth.jwt is not None:
             return NO_KEYS
         folder = self._settings.api_keys_directory
         name = route.auth.api_keys_secret
-        if folder is None:
+        if folder is None and seen is None:
             return Keys(problem=f"this pod has no Secret {name} mounted: its successor will")
         try:
-            found = usable(storage.read_secret(folder))
+            found = usable(storage.read_secret(folder) if seen is None and folder else seen or {})
         except OSError as error:
             return Keys(problem=f"Secret {name} can't be read: {error.strerror}")
         if found.by_client:

@@ -11,7 +11,7 @@ import json
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,6 +22,7 @@ from speculative_api import gateway, labels
 
 from .errors import GatewayError
 from .render import Endpoint
+from .secret_watch import Denied, SecretWatch
 from .settings import Settings
 from .source import Observation
 
@@ -34,11 +35,16 @@ WATCH_SECONDS = 240
 SILENCE_SECONDS = 75
 """Bookmarks come once a minute: a longer silence is a dead connection."""
 LIST_SECONDS = 15
+_KEYS = "keys"
 BACKOFF_SECONDS = (0.2, 1.0, 2.0, 5.0, 10.0)
 
 
 class ApiError(GatewayError):
     """The API server refused, or ended a watch with an error."""
+
+
+class Forbidden(ApiError):
+    """This account lacks the right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +74,13 @@ class Cluster:
 
 
 class FromKubernetes:
-    """A `Source` over two watches."""
+    """A `Source` over two watches, and a third on the keys where that is granted."""
 
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._cluster = cluster
         namespace = f"/namespaces/{settings.namespace}"
+        self._secrets = f"/api/v1{namespace}/secrets"
+        self._secret = SecretWatch()
         self._config_map = settings.route_config_map
         self._kinds = {
             "configmap": (
@@ -90,8 +98,11 @@ class FromKubernetes:
         """See `Source.watch`; the first call comes when both lists are in."""
 
         def look() -> None:
-            if len(self._stores) == len(self._kinds):
-                changed(self._observation())
+            if not self._kinds.keys() - {_KEYS} <= self._stores.keys():
+                return
+            found = self._observation()
+            self._secret.named(found.route)
+            changed(replace(found, keys=self._secret.entries))
 
         context = (
             ssl.create_default_context(cafile=str(self._cluster.authority))
@@ -103,8 +114,15 @@ class FromKubernetes:
             aiohttp.ClientSession(connector=connector) as session,
             asyncio.TaskGroup() as tasks,
         ):
-            for kind in self._kinds:
+            for kind in list(self._kinds):
                 tasks.create_task(self._follow(session, kind, look))
+
+            async def follow(name: str, store: Callable[[dict[str, Any] | None], None]) -> None:
+                query = {"fieldSelector": f"metadata.name={name}"}
+                self._kinds[_KEYS] = (self._secrets, query)
+                await self._follow_secret(session, name, store)
+
+            tasks.create_task(self._secret.run(follow, look))
 
     def _observation(self) -> Observation:
         config_map = self._stores["configmap"].get(self._config_map, {})
@@ -112,6 +130,17 @@ class FromKubernetes:
             route=config_map.get("data", {}).get(gateway.ROUTE_KEY),
             endpoints=endpoints_of(list(self._stores["slices"].values())),
         )
+
+    async def _follow_secret(
+        self,
+        session: aiohttp.ClientSession,
+        name: str,
+        store: Callable[[dict[str, Any] | None], None],
+    ) -> None:
+        def seen() -> None:
+            store(self._stores[_KEYS].get(name))
+
+        await self._follow(session, _KEYS, seen)
 
     async def _follow(
         self, session: aiohttp.ClientSession, kind: str, look: Callable[[], None]
@@ -123,17 +152,26 @@ class FromKubernetes:
                 look()
                 failures = 0
                 await self._stream(session, kind, version, look)
+            except Forbidden as refusal:
+                if kind == _KEYS:
+                    raise Denied from refusal
+                failures = await self._pause(kind, refusal, failures)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError, ApiError) as error:
-                pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
-                failures += 1
-                _log.warning("watch kind=%s error=%r again_in=%.1fs", kind, error, pause)
-                await asyncio.sleep(pause)
+                failures = await self._pause(kind, error, failures)
+
+    async def _pause(self, kind: str, error: Exception, failures: int) -> int:
+        pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
+        _log.warning("watch kind=%s error=%r again_in=%.1fs", kind, error, pause)
+        await asyncio.sleep(pause)
+        return failures + 1
 
     async def _list(self, session: aiohttp.ClientSession, kind: str) -> str:
         """Replaces the store; returns the version to watch from."""
         timeout = aiohttp.ClientTimeout(total=LIST_SECONDS)
         async with session.get(self._url(kind), headers=self._headers(), timeout=timeout) as answer:
             body = await answer.json()
+            if answer.status == 403:
+                raise Forbidden(f"list {kind}: {body.get('message', '')}")
             if answer.status != 200:
                 raise ApiError(f"list {kind}: {answer.status} {body.get('message', '')}")
         self._stores[kind] = {each["metadata"]["name"]: each for each in body["items"]}
@@ -157,6 +195,8 @@ class FromKubernetes:
         async with session.get(
             url, headers=self._headers(), timeout=timeout, read_bufsize=2**22
         ) as answer:
+            if answer.status == 403:
+                raise Forbidden(f"watch {kind}")
             if answer.status != 200:
                 raise ApiError(f"watch {kind}: {answer.status}")
             async for line in answer.content:

@@ -7,7 +7,7 @@ agent never sees a half-listed world.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +26,9 @@ class Observation:
     route: str | None = None
     """The route's JSON text as written by the operator; None where there is no ConfigMap."""
     endpoints: Endpoints = field(default_factory=dict)
+    keys: Mapping[str, bytes] | None = field(default=None, repr=False)
+    """Entries of the Secret with the API keys; None where they may not be read here, and what is
+    mounted counts."""
     problem: str = ""
     """Why the endpoints can't be used; the agent then keeps what it has."""
 
