@@ -92,8 +92,8 @@ summary:
 # ---- long runs, never part of `make test`
 
 .PHONY: bench-analysis bench-simulated-pod bench-adaptive bench-abort bench-gateway
-bench-analysis: .venv/synced  ## simulated rollouts against the shipped sequential tests
-	$(BIN)/python -m bench.analysis
+bench-analysis: .venv/synced  ## simulated rollouts against the shipped tests; ARGS=--quick: 2 minutes
+	nice -n 15 $(BIN)/python -m bench.analysis $(ARGS)
 
 bench-abort: .venv/synced  ## from 200 aborts to weight 0 in every Envoy; ABORT=--cluster on the local cluster
 	$(BIN)/python -m bench.abort $(ABORT)

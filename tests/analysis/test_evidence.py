@@ -13,6 +13,7 @@ from speculative_operator.analysis.sequential import (
     BLOCK_GAIN,
     CLUSTERING,
     EVERY,
+    LUMPY,
     MIXTURE,
     ODDS,
     STARTS,
@@ -257,11 +258,23 @@ def test_incremental_mean_equals_batch(blocks):
         dtype=float,
     ).T
     share = 0.9 * x_c / (0.9 * x_c + x_s)
-    z = -(y_c - share * (y_c + y_s)) / np.sqrt(x_c)
-    z[np.abs(z) * np.sqrt(x_c) <= 1e-9 * (y_c + y_s)] = 0
-    floor = (1 - share) ** 2 + share**2 * x_s / x_c
+    excess = y_c - share * (y_c + y_s)
+    excess[np.abs(excess) <= 1e-9 * (y_c + y_s)] = 0
+    spread = (1 - share) ** 2 * x_c + share**2 * x_s
     rate = y_s / x_s
-    noise = np.sum(np.diff(rate) ** 2 / (1 / x_s[1:] + 1 / x_s[:-1])) / max(len(z) - 1, 1)
+    moved = np.cumsum(np.diff(rate) ** 2 / (1 / x_s[1:] + 1 / x_s[:-1]))
+    level = np.cumsum(y_s) / np.cumsum(x_s)
+    ends, first = [], 0
+    for i in range(len(blocks)):
+        exposure = x_c[first : i + 1].sum()
+        if i and moved[i - 1] / i > LUMPY * exposure * level[i] ** 2:
+            continue  # too lumpy: held back until more is in
+        ends.append((first, i + 1))
+        first = i + 1
+    whole = np.array([x_c[a:b].sum() for a, b in ends])
+    z = -np.array([excess[a:b].sum() for a, b in ends]) / np.sqrt(whole)
+    floor = np.array([spread[a:b].sum() for a, b in ends]) / whole
+    noise = moved[-1] / len(moved) if len(moved) else 0.0
     total = 0.0
     for start in range(STARTS):
         stake = 0.5 if start == 0 else 0.5 / (STARTS - 1)

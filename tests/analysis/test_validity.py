@@ -77,6 +77,7 @@ def highest(
         pytest.param(None, 0.2, BLOCKS, id="a fifth of the blocks lost"),
         pytest.param(0.2, 0.0, BLOCKS, id="one prompt in five copies"),
         pytest.param(0.05, 0.0, 90, id="one prompt in twenty copies"),
+        pytest.param(0.02, 0.0, 90, id="one prompt in fifty copies"),
     ],
 )
 def test_candidate_at_the_acceptance_limit_is_rarely_rolled_back(hot, lost, blocks):

@@ -54,7 +54,8 @@ class JudgedTrial(_Lenient):
     candidate: str
     """Hash of the revision that is judged."""
     stage: str
-    """`canary` before promotion, `guard` after it."""
+    """`shadow` while only copies of requests are answered, `canary` until promotion, then
+    `guard`. Each has evidence of its own."""
     began_at: Evidence
     """Unix seconds."""
     at: Evidence

@@ -14,6 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from speculative_operator.analysis.contrast import NOTHING as NOTHING
+from speculative_operator.analysis.contrast import Contrast as Contrast
+from speculative_operator.analysis.contrast import joined as joined
+from speculative_operator.analysis.contrast import numbers as numbers
+
 STARTS: Final = 12
 """The evidence is begun anew so many times, so that a late regression is not drowned by a good
 beginning; half of the stake is on the first start, the other half is spread over the others."""
@@ -28,6 +33,10 @@ NOT_WORSE_BLOCKS: Final = 8
 STEADY_BLOCKS: Final = 60
 """From here the contrast's own history is a better noise floor than control's changes, which hold
 whatever moves both arms; a kind of prompt that is 1 in 20 has shown itself by then."""
+LUMPY: Final = 1 / 3
+"""Squared coefficient of variation of a block's rate up to which it counts by itself. Where a few
+prompts yield nearly all hits, most blocks have less than their share and a rare one far more; the
+t statistic takes the many for a steady difference. A block that holds three of those is mild."""
 ERROR_BLOCKS: Final = 2
 """Blocks before errors may be called worse: one burst never decides."""
 BETS: Final = (0.3, 1.0, 3.0, 10.0)
@@ -48,44 +57,6 @@ own and would take a constant 1e-16 for a perfectly steady difference."""
 _HIGHEST_LOG: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """One block: hits (accepted tokens, failed requests) and exposure (steps, requests)."""
-
-    candidate_hits: float
-    candidate_exposure: float
-    control_hits: float
-    control_exposure: float
-
-    def share(self, limit: float) -> float:
-        """The candidate's share of the pooled hits if it is exactly at `limit` times control."""
-        weighted = limit * self.candidate_exposure
-        return weighted / (weighted + self.control_exposure)
-
-    @property
-    def pooled(self) -> float:
-        """Hits of both arms."""
-        return self.candidate_hits + self.control_hits
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether an arm did nothing, so that there is nothing to compare."""
-        return self.candidate_exposure <= 0 or self.control_exposure <= 0
-
-
-NOTHING: Final = Contrast(0, 0, 0, 0)
-
-
-def joined(left: Contrast, right: Contrast) -> Contrast:
-    """Two blocks as one."""
-    return Contrast(
-        left.candidate_hits + right.candidate_hits,
-        left.candidate_exposure + right.candidate_exposure,
-        left.control_hits + right.control_hits,
-        left.control_exposure + right.control_exposure,
-    )
-
-
 def _mixed(values: Sequence[float]) -> float:
     """The evidence over all starts; one not begun yet is worth its stake."""
     later = 0.5 / (STARTS - 1)
@@ -102,6 +73,19 @@ class _MeanSums:
     z: float = 0.0
     z_squared: float = 0.0
     floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Blocks that are too lumpy one by one: what they hold, their excess, and its variance in
+    units of control's noise."""
+
+    blocks: Contrast = NOTHING
+    excess: float = 0.0
+    spread: float = 0.0
+
+
+_NOTHING_HELD: Final = _Held()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +109,13 @@ class MeanEvidence:
     starts: tuple[_MeanSums, ...] = ()
     noise: float = 0.0
     """Sum over neighbouring blocks of control's squared change of rate, per unit of exposure."""
+    changes: int = 0
+    """How many changes are in `noise`."""
     last: tuple[float, float] | None = None
     """Control's rate and exposure in the last block."""
+    level: tuple[float, float] = (0.0, 0.0)
+    """Control's hits and exposure since the beginning."""
+    held: _Held = _NOTHING_HELD
     worse: float = field(init=False, compare=False)
     """E-value against 'within the limit'; known once a block is in, and read at every look."""
     not_worse: float = field(init=False, compare=False)
@@ -146,34 +135,60 @@ class MeanEvidence:
         """
         if block.is_empty:
             return self
-        seen = noise_of or block
+        self = self._with_noise(noise_of or block)
         share = block.share(self.limit)
         excess = block.candidate_hits - share * block.pooled
         if abs(excess) <= ROUNDING * block.pooled:
             excess = 0.0
-        z = excess / math.sqrt(block.candidate_exposure)
         # Counts above control's rate vary more than control's, in proportion to the limit.
-        weight = max(self.limit, 1.0) * (1 - share) ** 2
-        weight += share**2 * block.control_exposure / block.candidate_exposure
-        due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
-        starts = (*self.starts, _MeanSums()) if due else self.starts
-        noise, last = self.noise, self.last
-        if seen.control_exposure > 0:
-            rate = seen.control_hits / seen.control_exposure
-            if last is not None:
-                before, exposure = last
-                noise += (rate - before) ** 2 / (1 / exposure + 1 / seen.control_exposure)
-            last = (rate, seen.control_exposure)
+        spread = max(self.limit, 1.0) * (1 - share) ** 2 * block.candidate_exposure
+        spread += share**2 * block.control_exposure
+        held = _Held(
+            joined(self.held.blocks, block), self.held.excess + excess, self.held.spread + spread
+        )
+        if self._is_lumpy(held.blocks.candidate_exposure):
+            return replace(self, held=held)
+        return self._with(held)
+
+    def _with_noise(self, seen: Contrast) -> "MeanEvidence":
+        """Knows how much control's rate moves from block to block, and its level."""
+        if seen.control_exposure <= 0:
+            return self
+        rate, noise, changes = seen.control_hits / seen.control_exposure, self.noise, self.changes
+        if self.last is not None:
+            before, exposure = self.last
+            noise += (rate - before) ** 2 / (1 / exposure + 1 / seen.control_exposure)
+            changes += 1
+        hits, exposure = self.level
         return replace(
             self,
-            total=joined(self.total, block),
+            noise=noise,
+            changes=changes,
+            last=(rate, seen.control_exposure),
+            level=(hits + seen.control_hits, exposure + seen.control_exposure),
+        )
+
+    def _is_lumpy(self, exposure: float) -> bool:
+        """Whether so much exposure typically holds less than a few of what makes up the rate."""
+        hits, whole = self.level
+        if self.is_share or not self.changes or hits <= 0:
+            return False
+        return self.noise / self.changes > LUMPY * exposure * (hits / whole) ** 2
+
+    def _with(self, held: "_Held") -> "MeanEvidence":
+        exposure = held.blocks.candidate_exposure
+        z, weight = held.excess / math.sqrt(exposure), held.spread / exposure
+        due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
+        starts = (*self.starts, _MeanSums()) if due else self.starts
+        return replace(
+            self,
+            total=joined(self.total, held.blocks),
             blocks=self.blocks + 1,
             starts=tuple(
                 _MeanSums(s.blocks + 1, s.z + z, s.z_squared + z * z, s.floor + weight)
                 for s in starts
             ),
-            noise=noise,
-            last=last,
+            held=_NOTHING_HELD,
         )
 
     def _start(self, sums: _MeanSums, *, sign: int, least: int) -> float:
@@ -190,7 +205,7 @@ class MeanEvidence:
 
     def _floor(self, sums: _MeanSums) -> float:
         """Least sum of squares that `sums` is taken to have."""
-        floor = self.noise / (self.blocks - 1) * sums.floor
+        floor = self.noise / max(self.changes, 1) * sums.floor
         if self.blocks >= STEADY_BLOCKS:
             whole = self.starts[0]
             spread = (whole.z_squared - whole.z**2 / whole.blocks) / (whole.blocks - 1)
@@ -211,7 +226,10 @@ class MeanEvidence:
             "blocks": self.blocks,
             "starts": [[s.blocks, s.z, s.z_squared, s.floor] for s in self.starts],
             "noise": self.noise,
+            "changes": self.changes,
             "last": self.last,
+            "level": self.level,
+            "held": [*numbers(self.held.blocks), self.held.excess, self.held.spread],
         }
 
     @classmethod
@@ -225,18 +243,11 @@ class MeanEvidence:
             blocks=data["blocks"],
             starts=tuple(_MeanSums(*sums) for sums in data["starts"]),
             noise=data["noise"],
+            changes=data["changes"],
+            level=(data["level"][0], data["level"][1]),
+            held=_Held(Contrast(*data["held"][:4]), *data["held"][4:]),
             last=None if data["last"] is None else (data["last"][0], data["last"][1]),
         )
-
-
-def numbers(block: Contrast) -> list[float]:
-    """The inverse of `Contrast(*numbers)`."""
-    return [
-        block.candidate_hits,
-        block.candidate_exposure,
-        block.control_hits,
-        block.control_exposure,
-    ]
 
 
 def _bets(excess: float, most_lost: float) -> list[float]:

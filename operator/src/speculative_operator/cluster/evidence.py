@@ -1,11 +1,16 @@
 """The evidence of a trial, kept in memory and in ConfigMap `<name>-evidence`.
 
 Written at most once per `evidence_write_seconds` and when a transition is made;
-an operator that starts anew goes on from what was written.
+an operator that starts anew goes on from what was written. Pods count from their
+start, so that what happened since the last write is in the next look: what is
+lost is where its blocks would have ended. Another trial (a canary's shadow, its
+weights, the guard after it) has another identity, and begins anew.
 """
 
+import base64
 import json
 import logging
+import zlib
 from dataclasses import asdict
 from typing import Final
 
@@ -37,7 +42,12 @@ from speculative_operator.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-EVIDENCE_KEY: Final = "evidence.json"
+EVIDENCE_KEY: Final = "evidence.json.gz"
+"""Compressed: with many pods it is mostly their names."""
+_GZIP: Final = 31
+"""Bits of the window, in gzip's own frame (zlib's manual, inflateInit2)."""
+LARGEST: Final = 4 * 1024 * 1024
+"""Bytes that are unpacked at most: whoever may write ConfigMaps may have written this one."""
 
 
 def look(
@@ -64,8 +74,8 @@ def _stored(store: Store, key: Key) -> Evidence | None:
     if thing is None:
         return None
     try:
-        return Evidence.from_json(json.loads(thing.get("data", {})[EVIDENCE_KEY]))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        return Evidence.from_json(json.loads(unpacked(thing["binaryData"][EVIDENCE_KEY])))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         # Judging anew costs time; judging by a misread number could cost users.
         log.warning("event=evidence-unreadable object=%s/%s why=%r", *key, str(error))
         return None
@@ -84,12 +94,30 @@ def config_map(snapshot: Snapshot, evidence: Evidence, before: JSON | None = Non
             "labels": {MANAGED_BY: MANAGER, NAME: snapshot.name},
             "ownerReferences": [names.owner_reference(snapshot.name, snapshot.uid)],
         },
+        "binaryData": {EVIDENCE_KEY: packed(text)},
         "data": {
-            EVIDENCE_KEY: text,
             ASSESSMENT_KEY: judged.model_dump_json(by_alias=True),
             COURSE_KEY: _course(judged, before).model_dump_json(by_alias=True),
         },
     }
+
+
+def packed(text: str) -> str:
+    """As `binaryData` holds it; the same text gives the same."""
+    maker = zlib.compressobj(wbits=_GZIP)
+    return base64.b64encode(maker.compress(text.encode()) + maker.flush()).decode()
+
+
+def unpacked(data: str) -> str:
+    """The inverse. Raises ValueError on other data, and on more than `LARGEST` bytes."""
+    reader = zlib.decompressobj(wbits=_GZIP)
+    try:
+        found = reader.decompress(base64.b64decode(data, validate=True), LARGEST)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not reader.eof:
+        raise ValueError("cut, or too large")
+    return found.decode()
 
 
 def _judged(snapshot: Snapshot, evidence: Evidence) -> JudgedTrial:
