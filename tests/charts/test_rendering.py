@@ -74,6 +74,7 @@ def needed() -> dict[tuple[str, str], set[str]]:
     for resource in resources.CHILDREN:
         need(resource, "create", "patch", "delete")
     need(resources.SPECULATIVE_DEPLOYMENT, "patch", suffix="/status")
+    need(resources.POD, "patch")
     need(resources.EVENT, "create", "patch")
     return found
 

@@ -51,6 +51,8 @@ from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.trial import Trial, trial_of, trials_of
+from speculative_operator.scaledown import announce_costs
+from speculative_operator.scaling.removal import shrinking
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 
@@ -258,6 +260,7 @@ class Reconciler:
         """Creates, corrects and removes objects; gives whether something is in the way."""
         key = (snapshot.namespace, snapshot.name)
         bodies = objects.desired_objects(snapshot, decision, self._settings)
+        await self._spare_the_busy(key, shrinking(snapshot, decision.scales))
         found: dict[str, Outcome] = {}
         refusals: list[str] = []
         for body in bodies:
@@ -281,6 +284,16 @@ class Reconciler:
             protected=lambda live: is_protected(live, snapshot, decision),
         )
         return Outcome.WAITING in found.values()
+
+    async def _spare_the_busy(self, key: Key, revisions: frozenset[str]) -> None:
+        """Before a Deployment shrinks: afterwards the ReplicaSet has chosen already."""
+        if not revisions:
+            return
+        try:
+            await announce_costs(self._client, self._source, self._stores, key, revisions)
+        except Refused as error:
+            # Then it chooses as it likes; workers drain either way.
+            log.warning("event=costs-not-written object=%s/%s why=%r", *key, words_of(error))
 
     async def _publish(
         self, parent: JSON, snapshot: Snapshot, decision: Decision, memory: _Memory

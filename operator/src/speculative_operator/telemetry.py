@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-WRITES: Final = ("create", "apply", "update", "patch-status", "delete")
+WRITES: Final = ("create", "apply", "update", "patch-status", "patch", "delete")
 """Verbs that change something: an unchanged world sees none of them."""
 
 
