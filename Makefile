@@ -107,3 +107,8 @@ bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated
 # OPTIONS="--quick --streams 1 --only useless"; results in build/bench-adaptive.json
 bench-adaptive: .venv/synced  ## adaptive against fixed draft lengths on real vLLM; hours on a CPU
 	$(BIN)/python -m bench.adaptive_here $(OPTIONS)
+
+.PHONY: bench-scale
+# OPTIONS=--quick: a hundred; results in build/bench-scale.json
+bench-scale: .venv/synced  ## a thousand resources beside a bare loop, on an API server of its own
+	nice -n 10 $(BIN)/python -m bench.scale $(OPTIONS)

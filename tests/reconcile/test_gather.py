@@ -18,9 +18,10 @@ from speculative_operator.cluster.resources import (
     Resource,
 )
 from speculative_operator.desired import names
-from speculative_operator.gather import Stores, Unreadable, gather, targets_of
+from speculative_operator.gather import Stores, gather, targets_of
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot, WorkerPod
+from speculative_operator.specs import Unreadable
 
 KEY = (NAMESPACE, NAME)
 HASH = some_words().hash

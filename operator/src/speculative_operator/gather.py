@@ -6,7 +6,6 @@ itself, given back as `Unreadable`; a pass never fails for a bad object.
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -14,11 +13,8 @@ from pydantic import ValidationError
 
 from speculative_api import labels
 from speculative_api.conditions import WorkerReason
-from speculative_api.engine_arguments import findings as engine_findings
-from speculative_api.engine_arguments import warnings as engine_warnings
 from speculative_api.gateway import ROUTE_KEY, Route
-from speculative_api.rollout_rules import findings as rollout_findings
-from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
+from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_api.worker import Termination
 from speculative_operator.cluster.autoscaler import autoscaler_of
 from speculative_operator.cluster.http_routes import http_route_of
@@ -33,8 +29,7 @@ from speculative_operator.cluster.resources import (
     controller_uid,
     uid_of,
 )
-from speculative_operator.desired import checks, names
-from speculative_operator.desired.revision import words_of
+from speculative_operator.desired import names
 from speculative_operator.metrics.source import Source, Target
 from speculative_operator.rollout.healing import healed
 from speculative_operator.settings import Settings
@@ -45,6 +40,7 @@ from speculative_operator.snapshot import (
     Snapshot,
     WorkerPod,
 )
+from speculative_operator.specs import Specs, Unreadable, sentence
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +49,6 @@ _OVER: Final = ("Succeeded", "Failed")
 _STARTING: Final = ("ContainerCreating", "PodInitializing")
 
 Stores = Mapping[str, Store]
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The spec has another shape than this operator's version knows: says where."""
-
-    message: str
 
 
 def gather(
@@ -72,35 +61,30 @@ def gather(
     now: datetime,
     conflicts: tuple[str, ...] = (),
     refusals: tuple[str, ...] = (),
+    specs: Specs | None = None,
 ) -> Snapshot | Unreadable:
-    """Everything the pass may know about one resource."""
-    try:
-        spec = SpeculativeDeploymentSpec.model_validate(parent.get("spec", {}))
-    except ValidationError as error:
-        return Unreadable(_sentence(error))
+    """Everything the pass may know about one resource; `specs` spares reading its spec again."""
+    found = (specs or Specs(settings)).read(key, parent.get("spec", {}))
+    if isinstance(found, Unreadable):
+        return found
     namespace, name = key
     uid = uid_of(parent)
     pods = [pod for pod in pods_of(stores, key) if not _is_older(pod, parent)]
     status = healed(status_of(parent), now)
     records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
     revisions = {record.hash: record for record in records}
-    found = (
-        *checks.findings(spec, name=name, settings=settings),
-        *engine_findings(spec),
-        *rollout_findings(spec),
-    )
     return Snapshot(
         now=now,
         namespace=namespace,
         name=name,
         uid=uid,
         generation=int(parent["metadata"].get("generation", 0)),
-        spec=spec,
+        spec=found.spec,
         status=status,
-        words=words_of(spec),
+        words=found.words,
         annotations=parent["metadata"].get("annotations") or {},
-        findings=found,
-        warnings=tuple(engine_warnings(spec)),
+        findings=found.findings,
+        warnings=found.warnings,
         conflicts=conflicts,
         refusals=refusals,
         revisions=revisions,
@@ -126,7 +110,7 @@ def status_of(parent: JSON) -> SpeculativeDeploymentStatus:
     except ValidationError as error:
         metadata = parent["metadata"]
         place = (metadata.get("namespace"), metadata.get("name"))
-        log.error("event=status-unreadable object=%s/%s why=%r", *place, _sentence(error))
+        log.error("event=status-unreadable object=%s/%s why=%r", *place, sentence(error))
         return SpeculativeDeploymentStatus()
 
 
@@ -138,7 +122,7 @@ def route_of(stores: Stores, key: Key, uid: str) -> Route | None:
     try:
         return Route.model_validate_json(thing.get("data", {}).get(ROUTE_KEY, ""))
     except ValidationError as error:
-        log.error("event=route-unreadable object=%s/%s why=%r", *key, _sentence(error))
+        log.error("event=route-unreadable object=%s/%s why=%r", *key, sentence(error))
         return None
 
 
@@ -336,11 +320,3 @@ def _of(pods: list[JSON], component: str) -> Iterator[JSON]:
 
 def _label(thing: JSON, label: str) -> str:
     return str((thing["metadata"].get("labels") or {}).get(label, ""))
-
-
-def _sentence(error: ValidationError) -> str:
-    """Where it is wrong and how, without the value: a value may be a secret."""
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        for problem in error.errors(include_input=False, include_url=False)[:5]
-    )

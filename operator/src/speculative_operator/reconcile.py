@@ -37,7 +37,6 @@ from speculative_operator.desired import names, objects
 from speculative_operator.errors import Refused
 from speculative_operator.gather import (
     Stores,
-    Unreadable,
     gather,
     route_of,
     status_of,
@@ -55,6 +54,7 @@ from speculative_operator.scaledown import announce_costs
 from speculative_operator.scaling.removal import shrinking
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
+from speculative_operator.specs import Specs, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,7 @@ class Reconciler:
         self._settings = settings
         self._utc_now = utc_now
         self._applier = Applier(client, stores)
+        self._specs = Specs(settings)
         self._memories: dict[Key, _Memory] = {}
 
     async def look(self, key: Key) -> float | None:
@@ -110,6 +111,7 @@ class Reconciler:
         if parent is None:
             self._memories.pop(key, None)
             self._applier.forget(key)
+            self._specs.forget(key)
             return None
         uid = uid_of(parent)
         if leftovers(self._stores, key, uid):
@@ -131,6 +133,7 @@ class Reconciler:
             now=self._utc_now(),
             conflicts=memory.conflicts,
             refusals=memory.refusals,
+            specs=self._specs,
         )
         if isinstance(snapshot, Unreadable):
             await self._refuse(parent, snapshot)

@@ -28,7 +28,7 @@ class Queue:
         work: Work,
         *,
         workers: int = 8,
-        settle: float = 0.02,
+        settle: float = 0.005,
         first_backoff: float = 0.5,
         longest_backoff: float = 60.0,
         on_failure: Callable[[Key, Exception], None] = lambda key, error: None,

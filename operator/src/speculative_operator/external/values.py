@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from speculative_api.v1alpha1 import ScalingMetric, ScalingMetricName
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, Key
 from speculative_operator.desired.autoscaling import METRIC_NAMES
-from speculative_operator.gather import Stores, Unreadable, gather, targets_of
+from speculative_operator.gather import Stores, gather, targets_of
 from speculative_operator.metrics.source import Source
 from speculative_operator.scaling.signals import (
     Sample,
@@ -25,6 +25,7 @@ from speculative_operator.scaling.signals import (
 )
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot, WorkerPod
+from speculative_operator.specs import Unreadable
 
 NAMES: Final = {name: metric for metric, name in METRIC_NAMES.items()}
 """By the name in the API."""
