@@ -256,3 +256,16 @@ def test_a_revision_rendered_anew_is_one_revision(api: FakeApi, run: Any, capsys
     found = json.loads(capsys.readouterr().out)
     assert [record["revision"] for record in found] == [1, 2, 3]
     assert datetime.fromisoformat(found[2]["createdAt"]) == datetime.fromisoformat(START)
+
+
+def test_a_resource_that_can_not_be_read_hides_no_other(
+    api: FakeApi, run: Any, capsys: Any
+) -> None:
+    garbled = chat(canary={"revision": "x"})
+    garbled["metadata"]["name"] = "garbled"
+    api.put(garbled)
+    api.put(chat())
+    assert run("list") == 0
+    out, err = capsys.readouterr()
+    assert "chat" in out
+    assert "llm/garbled: this version of kubectl-speculative can't read" in err

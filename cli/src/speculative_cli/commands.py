@@ -10,14 +10,20 @@ from speculative_api.labels import EVIDENCE_SUFFIX
 
 from . import evidence, revisions, screen, terminal
 from .cluster import Cluster
-from .errors import NotFound
+from .errors import CliError, NotFound
 from .resource import Resource, parse
 
 
 def show_all(cluster: Cluster, *, everywhere: bool, output: str) -> None:
     """One line for each resource, or their status documents."""
     now = datetime.now(UTC)
-    found = [parse(raw) for raw in cluster.read_all(everywhere=everywhere)]
+    found = []
+    for raw in cluster.read_all(everywhere=everywhere):
+        try:
+            found.append(parse(raw))
+        except CliError as error:
+            # One that can't be read hides no other.
+            print(terminal.printable(f"error: {error}"), file=sys.stderr)
     if output == "json":
         print(json.dumps([screen.document(resource, now) for resource in found], indent=2))
     elif found:
