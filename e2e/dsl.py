@@ -126,7 +126,7 @@ class Operator:
             "WORKER_IMAGE": SIMULATED_WORKER,
             "IMAGE_PULL_POLICY": "Never",
             "IDENTITY": f"test-{self.namespace}-{self.starts}",
-            "LEASE_SECONDS": "6",
+            "LEASE_SECONDS": "3",
             # The installed operator was scaled to 0 a moment ago: no need to be polite to it.
             "FOREIGN_LEASE_SECONDS": "0",
             "HTTP_PORT": str(self.http_port),
