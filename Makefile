@@ -81,8 +81,9 @@ e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulate
 test: check test-fast test-server e2e test-vllm demo summary  ## set-up and every test there is
 
 summary:
-	@echo "passed: check, test-fast, test-server, e2e, demo (real vLLM)"
-	@echo "not run here: CLUSTER=current (needs a context of yours); make bench-analysis (an hour each);"
+	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
+	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
+	@echo "  make bench-analysis bench-abort bench-gateway bench-scale bench-simulated-pod bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -95,20 +96,20 @@ summary:
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped tests; ARGS=--quick: 2 minutes
 	nice -n 15 $(BIN)/python -m bench.analysis $(ARGS)
 
-bench-abort: .venv/synced  ## from 200 aborts to weight 0 in every Envoy; ABORT=--cluster on the local cluster
-	$(BIN)/python -m bench.abort $(ABORT)
+bench-abort: .venv/synced  ## from 200 aborts to weight 0 in every Envoy; ARGS=--cluster on the local cluster
+	$(BIN)/python -m bench.abort $(ARGS)
 
-bench-gateway: .venv/synced  ## the gateway beside vllm-router and a plain proxy; BENCH=--quick
-	$(BIN)/python -m bench.gateway $(BENCH)
+bench-gateway: .venv/synced  ## the gateway beside vllm-router and a plain proxy; ARGS=--quick
+	$(BIN)/python -m bench.gateway $(ARGS)
 
 bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated engine
 	$(BIN)/python -m bench.simulated_pod
 
-# OPTIONS="--quick --streams 1 --only useless"; results in build/bench-adaptive.json
+# ARGS="--quick --streams 1 --only useless"; results in build/bench-adaptive.json
 bench-adaptive: .venv/synced  ## adaptive against fixed draft lengths on real vLLM; hours on a CPU
-	$(BIN)/python -m bench.adaptive_here $(OPTIONS)
+	$(BIN)/python -m bench.adaptive_here $(ARGS)
 
 .PHONY: bench-scale
-# OPTIONS=--quick: a hundred; results in build/bench-scale.json
+# ARGS=--quick: a hundred; results in build/bench-scale.json
 bench-scale: .venv/synced  ## a thousand resources beside a bare loop, on an API server of its own
-	nice -n 10 $(BIN)/python -m bench.scale $(OPTIONS)
+	nice -n 10 $(BIN)/python -m bench.scale $(ARGS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.builders import a_raw_spec
 
-from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+from speculative_api.v1alpha1 import Rollout, SpeculativeDeploymentSpec
 from speculative_api.worker import CONFIG_VARIABLE, WorkerConfig
 from speculative_operator.decision import Scale
 from speculative_operator.desired.revision import words_of
@@ -245,3 +245,31 @@ def test_rdma_and_huge_pages_are_asked_for_and_mounted() -> None:
 
 def test_a_pod_without_rdma_has_no_capability() -> None:
     assert container_of()["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "replicas", "update"),
+    [
+        ({}, 3, {"maxSurge": 1, "maxUnavailable": 0}),
+        ({"capacity": "InPlace"}, 3, {"maxSurge": 0, "maxUnavailable": 1}),
+        ({"capacity": "InPlace"}, 1, {"maxSurge": 1, "maxUnavailable": 0}),
+        (
+            {"capacity": "InPlace", "allowDowntime": True},
+            1,
+            {"maxSurge": 0, "maxUnavailable": 1},
+        ),
+    ],
+    ids=["surge", "in place", "the only pod stays", "the only pod may go"],
+)
+def test_a_restart_takes_no_pod_more_than_the_rollout_may(
+    rollout: dict[str, Any], replicas: int, update: dict[str, int]
+) -> None:
+    template = template_of()
+    deployment = worker_deployment(
+        Scale("abc", "stable", replicas),
+        template,
+        name="chat",
+        metadata={},
+        rollout=Rollout.model_validate(rollout),
+    )
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == update

@@ -100,6 +100,7 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
                 stamped(item.record.template, item.scale.hash, snapshot, decision),
                 name=name,
                 metadata=metadata,
+                rollout=snapshot.spec.rollout,
             )
             for item in live
         ),

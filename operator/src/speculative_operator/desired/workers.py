@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from speculative_api import labels
-from speculative_api.v1alpha1 import Adaptive, AdaptiveMode, Method, Speculation
+from speculative_api.v1alpha1 import (
+    Adaptive,
+    AdaptiveMode,
+    Capacity,
+    Method,
+    Rollout,
+    Speculation,
+)
 from speculative_api.worker import (
     CONFIG_VARIABLE,
     ENDPOINTS_FOLLOW_SECONDS,
@@ -221,13 +228,20 @@ def _probe(path: str, period_seconds: int, *, failures: int) -> dict[str, Any]:
 
 
 def worker_deployment(
-    scale: Scale, template: Mapping[str, Any], *, name: str, metadata: dict[str, Any]
+    scale: Scale,
+    template: Mapping[str, Any],
+    *,
+    name: str,
+    metadata: dict[str, Any],
+    rollout: Rollout | None = None,
 ) -> dict[str, Any]:
     """The Deployment of one revision around its stored template.
 
     Args:
         metadata: namespace and owner references, shared by all children.
+        rollout: says whether a restarted pod's successor may come on top.
     """
+    surge = rollout is None or _has_room(rollout, scale.replicas)
     own_labels = names.worker_labels(name, scale.hash)
     return {
         "apiVersion": "apps/v1",
@@ -243,7 +257,7 @@ def worker_deployment(
             "progressDeadlineSeconds": _startup_deadline(template) + IMAGE_PULL_SECONDS,
             "strategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+                "rollingUpdate": {"maxSurge": int(surge), "maxUnavailable": int(not surge)},
             },
             "selector": {"matchLabels": names.selector(own_labels)},
             "template": template,
@@ -262,3 +276,10 @@ def _startup_deadline(template: Mapping[str, Any]) -> int:
             found = json.loads(variable["value"]).get("startupDeadlineSeconds")
             return int(found or WorkerConfig.model_fields["startup_deadline_seconds"].default)
     return int(WorkerConfig.model_fields["startup_deadline_seconds"].default)
+
+
+def _has_room(rollout: Rollout, replicas: int) -> bool:
+    """Whether a pod more can be had: not in place, unless the only pod would have to go first."""
+    if rollout.capacity is not Capacity.IN_PLACE:
+        return True
+    return replicas <= 1 and not rollout.allow_downtime
