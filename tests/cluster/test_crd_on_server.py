@@ -28,7 +28,7 @@ def put(server: Server, crd: dict[str, Any]) -> None:
 async def test_old_crd_is_found_and_a_new_one_too(api_server: Server) -> None:
     older = custom_resource_definition()
     root = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    del root["spec"]["properties"]["lanes"]["properties"]["native"]
+    del root["spec"]["properties"]["rollout"]["properties"]["revisionHistoryLimit"]
     del root["status"]["properties"]["canary"]["properties"]["held"]
     async with Client(api_server.access) as client:
 
@@ -44,7 +44,7 @@ async def test_old_crd_is_found_and_a_new_one_too(api_server: Server) -> None:
                 return None if found.is_current else found
 
             found = await until(is_old)
-            assert [each.path for each in found.spec] == ["spec.lanes.native"]
+            assert [each.path for each in found.spec] == ["spec.rollout.revisionHistoryLimit"]
             assert [each.path for each in found.status] == ["status.canary.held"]
             assert "Run: do it" in found.sentence("do it")
         finally:

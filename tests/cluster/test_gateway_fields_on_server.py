@@ -47,7 +47,7 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ),
         ({"auth": KEYS, "rateLimit": {}}, "rateLimit limits nothing: add requestsPerMinutePerKey"),
         ({"auth": {"apiKeysSecret": "Chat Keys"}}, "should match"),
-        ({"auth": {}}, "apiKeysSecret: Required value"),
+        ({"auth": {}}, "set either apiKeysSecret or jwt"),
         ({"sessionAffinityHeader": "x session"}, "should match"),
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
         ({"mode": "None", "auth": KEYS}, "only the gateway of mode Envoy does this"),

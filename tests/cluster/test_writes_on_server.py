@@ -62,9 +62,13 @@ class Place:
         for kind, store in self.stores.items():
             resource = next(r for r in WATCHED if r.kind == kind)
             own = resource is SPECULATIVE_DEPLOYMENT
-            items, version = await self.client.list_all(
-                resource, "default", selector="" if own else selector
-            )
+            try:
+                items, version = await self.client.list_all(
+                    resource, "default", selector="" if own else selector
+                )
+            except NotFound:
+                assert resource.optional, kind
+                continue
             for item in items:
                 item.update(apiVersion=resource.api_version, kind=resource.kind)
             store.replace(items, version)
