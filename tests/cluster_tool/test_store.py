@@ -7,12 +7,22 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.cluster.settings import ClusterError
-from e2e.cluster.store import layer_pieces, pause_archive, read_image, write_archive
+from e2e.cluster.settings import ClusterError, settings_from
+from e2e.cluster.store import (
+    layer_pieces,
+    load_image,
+    pause_archive,
+    prune,
+    read_image,
+    write_archive,
+)
 
 IMAGE = "localhost/one:dev"
 
@@ -124,3 +134,88 @@ def test_the_pause_image_runs_its_program_without_rights() -> None:
     assert manifest["RepoTags"] == ["localhost/pause:1"]
     assert config["config"] == {"Entrypoint": ["/pause"], "User": "65535:65535"}
     assert config["rootfs"]["diff_ids"] == [digest(content["layer.tar"])]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A short folder: the node's sockets lie below it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+CTR = """#!/bin/sh
+shift 4
+echo "$@" >> "$CTR_LOG"
+case "$1 $2" in
+"images ls") printf 'REF TYPE DIGEST\\n%s' "$CTR_IMAGES" ;;
+"images import") cat > /dev/null; exit "$CTR_EXIT" ;;
+esac
+"""
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A containerd that only writes down what it is told."""
+    program = tmp_path / "programs" / "ctr"
+    program.parent.mkdir()
+    program.write_text(CTR)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("CTR_LOG", str(tmp_path / "ctr.log"))
+    monkeypatch.setenv("CTR_IMAGES", "")
+    monkeypatch.setenv("CTR_EXIT", "0")
+    return tmp_path / "ctr.log"
+
+
+def changes(said: Path) -> list[str]:
+    return [line for line in said.read_text().splitlines() if not line.endswith(("ls", "ls -q"))]
+
+
+HELD = f"images tag --force {IMAGE} {IMAGE}-before"
+LET_GO = f"images rm {IMAGE}-before"
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "expected"),
+    [
+        ("", 0, ["images import -"]),
+        ("", 1, ["images import -", f"images rm {IMAGE}"]),
+        ("old", 0, [HELD, "images import -", LET_GO]),
+        (
+            "old",
+            1,
+            [HELD, "images import -", f"images tag --force {IMAGE}-before {IMAGE}", LET_GO],
+        ),
+    ],
+    ids=["first", "first fails", "another", "another fails"],
+)
+def test_the_image_before_is_held_until_the_next_is_whole(
+    home: Path,
+    store: Path,
+    said: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    code: int,
+    expected: list[str],
+) -> None:
+    settings = settings_from({"SPECULATIVE_HOME": str(home)})
+    (home / "images").mkdir()
+    (home / "images" / "store").symlink_to(store)
+    monkeypatch.setenv("CTR_EXIT", str(code))
+    if before:
+        monkeypatch.setenv("CTR_IMAGES", f"{IMAGE} type sha256:{before}")
+    if code:
+        with pytest.raises(ClusterError, match="import of"):
+            load_image(settings, IMAGE)
+    else:
+        assert load_image(settings, IMAGE)
+    assert changes(said) == expected
+
+
+def test_pruning_lets_go_what_a_killed_import_held(
+    home: Path, said: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{IMAGE} t sha256:a", f"{IMAGE}-before t sha256:b", "sha256:b t sha256:b"]
+    monkeypatch.setenv("CTR_IMAGES", "\n".join(lines))
+    prune(settings_from({"SPECULATIVE_HOME": str(home)}))
+    assert changes(said) == [f"images rm {IMAGE}-before sha256:b"]
