@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from speculative_api.cel import Unsupported, holds
+from speculative_api.cel import Unsupported, holds, outcome
 from speculative_api.schema import custom_resource_definition
 
 SELF = {
@@ -91,3 +91,57 @@ def test_every_rule_of_the_crd_is_covered() -> None:
     assert len(found) > 10
     for rule in found:
         holds(rule, {})
+
+
+def smallest(schema: dict[str, Any]) -> Any:
+    """A value with no more than it must have, as the API server completes it."""
+    if "default" in schema:
+        found = schema["default"]
+        return smallest({**schema, "default": None}) | found if isinstance(found, dict) else found
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema.get("type"):
+        case "object":
+            inner = schema.get("properties", {})
+            needed = schema.get("required", ())
+            return {
+                name: smallest(part)
+                for name, part in inner.items()
+                if name in needed or "default" in part
+            }
+        case "array":
+            return []
+        case "integer":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return False
+        case _:
+            return "x"
+
+
+def ruled(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the schema that has rules, with its path."""
+    if "x-kubernetes-validations" in schema and schema.get("type") == "object":
+        yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from ruled(inner, f"{path}.{name}")
+    if "items" in schema:
+        yield from ruled(schema["items"], f"{path}[]")
+
+
+ROOT = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+RULED = dict(ruled(ROOT))
+
+
+@pytest.mark.parametrize("path", RULED)
+def test_no_rule_asks_for_a_field_that_may_be_absent(path: str) -> None:
+    schema = RULED[path]
+    # A server sets a name; everything else may be as small as this.
+    least = smallest(schema) | ({} if path else {"metadata": {"name": "x"}})
+    objects = [least, *({**least, n: smallest(p)} for n, p in schema["properties"].items())]
+    for rule in schema["x-kubernetes-validations"]:
+        for value in objects:
+            try:
+                outcome(rule["rule"], value)
+            except KeyError as error:
+                pytest.fail(f"{error} is absent in {value}: {rule['rule']}")

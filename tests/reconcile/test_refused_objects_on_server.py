@@ -47,8 +47,8 @@ def accepted(status: JSON) -> tuple[str, str]:
         ({"pod": {"resources": {"limits": {"cpu": "much"}}}}, "quantities must match"),
         ({"pod": {"nodeSelector": {"a b": "c"}}}, 'nodeSelector: Invalid value: "a b"'),
         (
-            {"gateway": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}},
-            "may only be used when `type` is 'LoadBalancer'",
+            {"gateway": {"service": {"annotations": {"a b": "c"}}}},
+            'metadata.annotations: Invalid value: "a b"',
         ),
     ],
     ids=["unknown field", "wrong type", "no quantity", "no label", "service"],

@@ -53,11 +53,22 @@ def holds(rule: str, value: Any) -> bool:
     Raises:
         Unsupported: the rule is beyond what is covered here.
     """
-    node = _Parser(rule).whole()
     try:
-        return bool(node({"self": value}))
+        return outcome(rule, value)
     except (KeyError, TypeError, IndexError):
         return False
+
+
+def outcome(rule: str, value: Any) -> bool:
+    """What a rule comes to for `self`.
+
+    Raises:
+        KeyError: it asks an absent field; an API server refuses the object for that.
+        TypeError: it compares what can't be compared.
+        IndexError: it asks a list for more than it has.
+        Unsupported: the rule is beyond what is covered here.
+    """
+    return bool(_Parser(rule).whole()({"self": value}))
 
 
 def _tokens(rule: str) -> list[tuple[str, str]]:

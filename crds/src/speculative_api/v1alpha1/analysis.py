@@ -232,7 +232,8 @@ class Analysis(Model):
 
     model_config = configuration(
         rule(
-            "has(self.prometheus) || !self.metrics.exists(m, has(m.prometheus))",
+            "has(self.prometheus) || !has(self.metrics) || "
+            "!self.metrics.exists(m, has(m.prometheus))",
             "metrics with a query need to know whom to ask: add analysis.prometheus.address",
             ".metrics",
         )
