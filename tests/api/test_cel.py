@@ -138,7 +138,10 @@ def test_no_rule_asks_for_a_field_that_may_be_absent(path: str) -> None:
     schema = RULED[path]
     # A server sets a name; everything else may be as small as this.
     least = smallest(schema) | ({} if path else {"metadata": {"name": "x"}})
-    objects = [least, *({**least, n: smallest(p)} for n, p in schema["properties"].items())]
+    objects = [
+        least,
+        *({**least, n: smallest(p)} for n, p in schema["properties"].items() if n != "metadata"),
+    ]
     for rule in schema["x-kubernetes-validations"]:
         for value in objects:
             try:
