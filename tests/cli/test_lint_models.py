@@ -155,6 +155,7 @@ def asked(hub: Hub, target: str, draft: str) -> list[str]:
     return [f"{each.severity} {each.field} {each.message}" for each in found]
 
 
+@pytest.mark.slow
 def test_a_hub_is_read_by_ranges_and_never_its_weights(hub: Hub) -> None:
     (found,) = asked(hub, "hf://org/target@main", "hf://org/draft")
     assert found.startswith("error spec.speculation.draft.model token 3 is 'X' in the draft")

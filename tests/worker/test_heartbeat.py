@@ -119,6 +119,7 @@ async def test_an_error_is_a_stall():
     assert "answered with 500" in said[0]
 
 
+@pytest.mark.slow
 async def test_a_worker_beats_and_does_not_count_it(tmp_path):
     async with a_worker(tmp_path, heartbeatSeconds=1) as worker:
         await worker.until("/readyz", 200)

@@ -322,6 +322,7 @@ async def test_a_schedule_sets_the_draft_length_by_batch_size():
         assert together.drafts - alone.drafts < 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("percent, shrinks", [(0, True), (100, False)])
 async def test_an_online_length_follows_acceptance_as_a_real_one(percent, shrinks):
     simulation = {"stepMicroseconds": STEP, "acceptancePercent": percent}

@@ -151,6 +151,7 @@ async def test_metrics_that_say_nothing(kind, begins):
         assert (found.generated_tokens, found.running, found.loads) == (None, None, {})
 
 
+@pytest.mark.slow
 async def test_wrong_tokens_come_at_their_rate():
     ask = {"prompt": [1, 2, 3], "max_tokens": 2000, "return_token_ids": True}
     async with an_engine({"faults": [{"kind": "WrongTokens", "percent": 10}]}) as engine:
