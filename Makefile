@@ -83,7 +83,7 @@ test: check test-fast test-server e2e test-vllm demo summary  ## set-up and ever
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
-	@echo "  make bench-analysis bench-abort bench-gateway bench-scale bench-simulated-pod bench-adaptive"
+	@echo "  make soak-properties bench-analysis bench-abort bench-gateway bench-scale bench-simulated-pod bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -91,6 +91,12 @@ summary:
 	  else echo "  anything on a GPU (none here): vLLM runs on the CPU, nvidia.com/gpu is a number"; fi
 
 # ---- long runs, never part of `make test`
+
+PROPERTIES := $(shell grep -rl "^from hypothesis" tests --include=test_*.py)
+.PHONY: soak-properties
+soak-properties: .venv/synced  ## the property tests over new random worlds, ROUNDS times (10)
+	for round in $$(seq $(or $(ROUNDS),10)); do \
+	  HYPOTHESIS_PROFILE=explore $(BIN)/pytest -q $(PROPERTIES) -k "not on_server" || exit 1; done
 
 .PHONY: bench-analysis bench-simulated-pod bench-adaptive bench-abort bench-gateway
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped tests; ARGS=--quick: 2 minutes

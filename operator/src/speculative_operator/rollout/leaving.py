@@ -62,9 +62,10 @@ def leaving_weight(snapshot: Snapshot, entry: RetiringStatus) -> int:
     if not is_in_place(snapshot):
         return min(entry.weight, 100 - part(_stable_ready(snapshot), snapshot.spec.replicas))
     stable = snapshot.status.stable
-    # The pod that goes over carries nothing meanwhile, so that the share only falls.
     serving = shared(snapshot, entry.hash, stable.hash if stable is not None else "")
-    total = min(room(snapshot), serving + 1)
+    # The pod that goes over carries nothing meanwhile, so that the share only falls. More than
+    # one is missing after `replicas` was raised: stable can't carry more before they are ready.
+    total = room(snapshot) if serving + 1 == room(snapshot) else serving
     pods = min(ready, _pods_to_keep(snapshot))
     return min(entry.weight, 100 - part(_stable_ready(snapshot), total), part(pods, total))
 
