@@ -9,7 +9,8 @@ from speculative_operator.scaling.signals import Unmeasured
 
 
 def a_result(value: str) -> dict[str, object]:
-    return {"status": "success", "data": {"result": [{"metric": {}, "value": [1, value]}]}}
+    data = {"resultType": "vector", "result": [{"metric": {}, "value": [1, value]}]}
+    return {"status": "success", "data": data}
 
 
 @pytest.mark.parametrize(
@@ -17,10 +18,14 @@ def a_result(value: str) -> dict[str, object]:
     [
         (200, a_result("73.5"), 73.5),
         (200, a_result("250"), 100.0),
-        (200, a_result("NaN"), "has no DCGM_FI_DEV_GPU_UTIL"),
-        (200, {"data": {"result": []}}, "has no DCGM_FI_DEV_GPU_UTIL"),
-        (200, {"data": 7}, "can't be read"),
-        (200, a_result("x" * 100_000), "can't be read"),
+        (200, a_result("NaN"), "no DCGM_FI_DEV_GPU_UTIL of these pods: the query yields NaN"),
+        (
+            200,
+            {"status": "success", "data": {"resultType": "vector", "result": []}},
+            "no DCGM_FI_DEV_GPU_UTIL of these pods: the query found nothing",
+        ),
+        (200, {"data": 7}, "the answer is not one of Prometheus"),
+        (200, a_result("x" * 100_000), "more than 65536 bytes"),
         (503, {}, "answered 503"),
         (302, {}, "answered 302"),
     ],
@@ -29,11 +34,11 @@ async def test_answers(status: int, body: dict[str, object], expected: float | s
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.query["query"])
+        asked.append(str((await request.post())["query"]))
         return web.json_response(body, status=status)
 
     application = web.Application()
-    application.router.add_get("/api/v1/query", answer)
+    application.router.add_post("/api/v1/query", answer)
     async with TestServer(application) as server:
         source = Prometheus(str(server.make_url("/")))
         found = await source.utilization_percent("llm", ("chat-a", "chat-b"))

@@ -21,6 +21,12 @@ SEA: Final = 1e6
 that its share of the variance is none."""
 
 
+def at_bound(block: Contrast, limit: float) -> Contrast:
+    """The candidate of a block against a made-up control that is exactly at an absolute bound."""
+    exposure = SEA * block.candidate_exposure
+    return Contrast(block.candidate_hits, block.candidate_exposure, limit * exposure, exposure)
+
+
 @dataclass(frozen=True, slots=True)
 class FloorTest:
     """Whether hits per exposure stay above `limit`: a factor on control's, or a number itself."""
@@ -61,22 +67,14 @@ class FloorTest:
         """Takes one more block, for the sides that it says something about."""
         if block.candidate_exposure <= 0 or (block.is_empty and not self.is_absolute):
             return self
-        after, against = self, self._against(block)
+        after = self
+        against = at_bound(block, self.limit) if self.is_absolute else block
         if for_worse:
             after = replace(after, worse_side=self.worse_side.add(against, noise_of=block))
         if for_not_worse:
             shown = self.not_worse_side.add(against, noise_of=block)
             after = replace(after, not_worse_side=shown)
         return after
-
-    def _against(self, block: Contrast) -> Contrast:
-        """The block itself, or the candidate against a control that is exactly at the bound."""
-        if not self.is_absolute:
-            return block
-        exposure = SEA * block.candidate_exposure
-        return Contrast(
-            block.candidate_hits, block.candidate_exposure, self.limit * exposure, exposure
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""

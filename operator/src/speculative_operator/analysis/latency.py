@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from speculative_api.v1alpha1 import MetricCheck, MetricName
 from speculative_api.worker import Latency
-from speculative_operator.analysis.bounds import SEA
+from speculative_operator.analysis.bounds import at_bound
 from speculative_operator.analysis.sequential import (
     NOTHING,
     Contrast,
@@ -92,13 +92,7 @@ class SlowTest:
         return replace(after, not_worse_side=shown, waiting=NOTHING)
 
     def _against(self, block: Contrast) -> Contrast:
-        """The block itself, or the candidate against a control that is exactly at the bound."""
-        if not self.is_absolute:
-            return block
-        exposure = SEA * block.candidate_exposure
-        return Contrast(
-            block.candidate_hits, block.candidate_exposure, self.limit * exposure, exposure
-        )
+        return at_bound(block, self.limit) if self.is_absolute else block
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""

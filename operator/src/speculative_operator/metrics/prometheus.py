@@ -107,6 +107,8 @@ class Queries:
         old = [key for key, one in self._asked.items() if now - one.asked > FORGOTTEN_AFTER]
         for key in old:
             del self._asked[key]
+        read = {key: one for key, one in self._tokens.items() if now - one[0] <= TOKEN_SECONDS}
+        self._tokens = read
 
     async def _measure(self, namespace: str, asked: _Asked, at: float) -> None:
         server = asked.server
@@ -133,20 +135,14 @@ class Queries:
         if server.bearer_token_secret is not None:
             token = await self._token(namespace, server.bearer_token_secret)
             headers["Authorization"] = f"Bearer {token}"
-        async with self._session.post(
-            f"{server.address.rstrip('/')}/api/v1/query",
-            data={"query": text, "timeout": f"{server.timeout_seconds}s"},
+        return await instant_query(
+            self._session,
+            server.address,
+            text,
+            at=at,
+            timeout_seconds=server.timeout_seconds,
             headers=headers,
-            allow_redirects=False,
-        ) as response:
-            body = b""
-            async for chunk in response.content.iter_chunked(8192):
-                body += chunk
-                if len(body) > LARGEST_ANSWER:
-                    raise NotReadable(
-                        f"Prometheus answered more than {LARGEST_ANSWER} bytes: aggregate the query"
-                    )
-            return measurement(response.status, body, at=at)
+        )
 
     async def _token(self, namespace: str, wanted: SecretKey) -> str:
         key = (namespace, wanted.name, wanted.key)
@@ -158,6 +154,37 @@ class Queries:
                 raise NotReadable(f"Secret {wanted.name}, key {wanted.key}: holds no token")
             self._tokens[key] = (now, token)
         return token
+
+
+async def instant_query(
+    session: aiohttp.ClientSession,
+    address: str,
+    query: str,
+    *,
+    at: float,
+    timeout_seconds: float,
+    headers: Mapping[str, str] | None = None,
+) -> Measurement:
+    """One number from `/api/v1/query`; `at` is what its `Measurement` says.
+
+    Raises:
+        NotReadable: the answer is longer than one number.
+        aiohttp.ClientError, OSError: nobody answered.
+    """
+    async with session.post(
+        f"{address.rstrip('/')}/api/v1/query",
+        data={"query": query, "timeout": f"{timeout_seconds:g}s"},
+        headers=headers,
+        allow_redirects=False,
+    ) as response:
+        body = b""
+        async for chunk in response.content.iter_chunked(8192):
+            body += chunk
+            if len(body) > LARGEST_ANSWER:
+                raise NotReadable(
+                    f"Prometheus answered more than {LARGEST_ANSWER} bytes: aggregate the query"
+                )
+        return measurement(response.status, body, at=at)
 
 
 def filled(query: str, words: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from speculative_api.v1alpha1 import (
     StableStatus,
 )
 from speculative_operator.decision import Assessment, Event
-from speculative_operator.rollout.asking import asked_for, present
+from speculative_operator.rollout.asking import is_abort_waiting, present
 from speculative_operator.rollout.blocked import Blockage, blockage, is_waiting, parked_again
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal
@@ -43,9 +43,7 @@ FIRST_REQUESTS_FAILED = 10
 
 def abort_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """A person said abort, naming this canary."""
-    canary = snapshot.status.canary
-    asked = asked_for(snapshot, ABORT, before=snapshot.status.observed_abort)
-    if canary is None or asked != canary.hash:
+    if not is_abort_waiting(snapshot.status, snapshot.annotations):
         return None
     message = "aborted on request; not tried again until retry"
     return canary_ends(
