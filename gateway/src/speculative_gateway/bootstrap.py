@@ -71,7 +71,30 @@ def bootstrap(settings: Settings) -> dict[str, Any]:
 
 def listener(settings: Settings) -> dict[str, Any]:
     """The one listener, as a discovery response."""
-    manager = {
+    return wrapped(
+        "envoy.config.listener.v3.Listener",
+        {
+            "name": "users",
+            "address": _address(settings.listen_address, settings.gateway_port),
+            "per_connection_buffer_limit_bytes": 1024 * 1024,
+            "filter_chains": [
+                {
+                    **_encryption(settings),
+                    "filters": [
+                        {
+                            "name": "envoy.filters.network.http_connection_manager",
+                            "typed_config": _manager(settings),
+                        }
+                    ],
+                }
+            ],
+        },
+    )
+
+
+def _manager(settings: Settings) -> dict[str, Any]:
+    """How requests are read, by whom they are counted, and what is answered to bad ones."""
+    return {
         "@type": _TYPE + "envoy.extensions.filters.network.http_connection_manager.v3."
         "HttpConnectionManager",
         "stat_prefix": "gw",
@@ -111,25 +134,6 @@ def listener(settings: Settings) -> dict[str, Any]:
         "local_reply_config": own_answers(),
         "access_log": loggers(),
     }
-    return wrapped(
-        "envoy.config.listener.v3.Listener",
-        {
-            "name": "users",
-            "address": _address(settings.listen_address, settings.gateway_port),
-            "per_connection_buffer_limit_bytes": 1024 * 1024,
-            "filter_chains": [
-                {
-                    **_encryption(settings),
-                    "filters": [
-                        {
-                            "name": "envoy.filters.network.http_connection_manager",
-                            "typed_config": manager,
-                        }
-                    ],
-                }
-            ],
-        },
-    )
 
 
 def _encryption(settings: Settings) -> dict[str, Any]:

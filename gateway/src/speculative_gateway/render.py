@@ -156,18 +156,7 @@ def _cluster(
         "common_lb_config": {"update_merge_window": "0s", "healthy_panic_threshold": {"value": 0}},
         # Without it, a removed endpoint keeps its traffic while its probe passes.
         "ignore_health_on_host_removal": True,
-        "health_checks": [
-            {
-                # A worker on a busy node may answer late; a dead one refuses at once.
-                "timeout": "5s",
-                "interval": "1s",
-                # The default probes a cluster without traffic once a minute.
-                "no_traffic_interval": "1s",
-                "unhealthy_threshold": 3,
-                "healthy_threshold": 1,
-                "http_health_check": {"path": "/readyz"},
-            }
-        ],
+        "health_checks": [_probe()],
         "circuit_breakers": {
             "thresholds": [
                 {
@@ -190,22 +179,40 @@ def _cluster(
         # Its requests are the revision's, in every counter and log line.
         cluster["alt_stat_name"] = revision
     if eject:
-        cluster["outlier_detection"] = {
-            "split_external_local_origin_errors": True,
-            "consecutive_local_origin_failure": 1,
-            "enforcing_consecutive_local_origin_failure": 100,
-            "enforcing_local_origin_success_rate": 0,
-            "enforcing_consecutive_5xx": 0,
-            "enforcing_consecutive_gateway_failure": 0,
-            "enforcing_success_rate": 0,
-            # 50 percent never takes the last one.
-            "max_ejection_percent": eject,
-            **({"always_eject_one_host": True} if eject == 100 else {}),
-            "interval": "1s",
-            "base_ejection_time": "5s",
-            "max_ejection_time": "10s",
-        }
+        cluster["outlier_detection"] = _ejection(eject)
     return marked(cluster)
+
+
+def _probe() -> dict[str, Any]:
+    return {
+        # A worker on a busy node may answer late; a dead one refuses at once.
+        "timeout": "5s",
+        "interval": "1s",
+        # The default probes a cluster without traffic once a minute.
+        "no_traffic_interval": "1s",
+        "unhealthy_threshold": 3,
+        "healthy_threshold": 1,
+        "http_health_check": {"path": "/readyz"},
+    }
+
+
+def _ejection(percent: int) -> dict[str, Any]:
+    """For refused connections only: what a worker answers says nothing about reaching it."""
+    return {
+        "split_external_local_origin_errors": True,
+        "consecutive_local_origin_failure": 1,
+        "enforcing_consecutive_local_origin_failure": 100,
+        "enforcing_local_origin_success_rate": 0,
+        "enforcing_consecutive_5xx": 0,
+        "enforcing_consecutive_gateway_failure": 0,
+        "enforcing_success_rate": 0,
+        # 50 percent never takes the last one.
+        "max_ejection_percent": percent,
+        **({"always_eject_one_host": True} if percent == 100 else {}),
+        "interval": "1s",
+        "base_ejection_time": "5s",
+        "max_ejection_time": "10s",
+    }
 
 
 def _way(revision: str, members: list[str]) -> dict[str, Any]:
