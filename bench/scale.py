@@ -15,15 +15,10 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import resource
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -32,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from bench.operator_process import Operator, until
 from tests.cluster.envtest import Server, running
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
@@ -57,8 +53,6 @@ APPLIERS = 8
 """Applies at a time of the bare loop: as many as the operator's passes."""
 IDLE_SECONDS = 30.0
 EVENTS = 21
-PATIENCE = 1800.0
-TICK = os.sysconf("SC_CLK_TCK")
 SPEC: JSON = {
     "target": {"model": "file:///models/target"},
     "speculation": {"method": "NGram", "numSpeculativeTokens": 4},
@@ -85,103 +79,6 @@ def a_parent(namespace: str, name: str) -> JSON:
         "metadata": {"name": name, "namespace": namespace},
         "spec": SPEC,
     }
-
-
-class Operator:
-    """The operator as a process, seen from outside: /proc and its own counters."""
-
-    def __init__(self, server: Server, folder: Path, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/metrics"
-        kubeconfig = folder / "operator.kubeconfig"
-        cluster = {"server": server.url, "insecure-skip-tls-verify": True}
-        kubeconfig.write_text(
-            yaml.safe_dump(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "c", "cluster": cluster}],
-                    "users": [{"name": "u", "user": {"token": "test-one"}}],
-                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                    "current-context": "x",
-                }
-            )
-        )
-        self._environment = os.environ | {
-            "KUBECONFIG": str(kubeconfig),
-            "HTTP_PORT": str(port),
-            "IDENTITY": "bench",
-            "WATCH_NAMESPACE": "operated",
-            "LEASE_SECONDS": "15",
-        }
-        REPORT.parent.mkdir(exist_ok=True)
-        self._log = REPORT.with_name("bench-scale-operator.log")
-        self._log.unlink(missing_ok=True)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Starts it."""
-        with self._log.open("ab") as log:
-            argv = [sys.executable, "-m", "speculative_operator"]
-            self.process = subprocess.Popen(argv, env=self._environment, stderr=log)  # noqa: S603
-
-    def stop(self) -> None:
-        """SIGTERM, and waits."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
-
-    def cpu_seconds(self) -> float:
-        """User and system time so far."""
-        fields = self._proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
-
-    def rss_mib(self, name: str = "VmRSS") -> float:
-        """Resident memory; `VmHWM` for its peak."""
-        found = re.search(rf"{name}:\s+(\d+) kB", self._proc("status"))
-        return int(found[1]) / 1024 if found else float("nan")
-
-    def _proc(self, name: str) -> str:
-        pid = self.process.pid if self.process is not None else "self"
-        return Path(f"/proc/{pid}/{name}").read_text()
-
-    def requests(self) -> dict[tuple[str, str], float]:
-        """Answered requests by verb and kind, as the operator counts them."""
-        with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - our own URL
-            text = answer.read().decode()
-        found: dict[tuple[str, str], float] = {}
-        for line in text.splitlines():
-            if line.startswith("speculative_operator_api_requests_total{"):
-                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
-                place = (labels["verb"], labels["kind"])
-                found[place] = found.get(place, 0.0) + float(line.rsplit(" ", 1)[1])
-        return found
-
-    def writes(self) -> float:
-        """Requests that change something, Leases aside."""
-        changing = ("create", "apply", "update", "patch", "patch-status", "delete")
-        return sum(
-            v for (verb, kind), v in self.requests().items() if verb in changing and kind != "Lease"
-        )
-
-    def reads(self) -> float:
-        """The others; a watch counts once."""
-        return sum(
-            v for (verb, _), v in self.requests().items() if verb in ("get", "list", "watch")
-        )
-
-
-async def until(question: Callable[[], Awaitable[object]], every: float = 0.1) -> None:
-    """Until the answer is yes; an operator that does not answer yet says no."""
-    limit = time.monotonic() + PATIENCE
-    while True:
-        try:
-            if await question():
-                return
-        except OSError:
-            pass
-        if time.monotonic() > limit:
-            raise TimeoutError("not done in time: see build/bench-scale-operator.log")
-        await asyncio.sleep(every)
 
 
 async def in_parallel(work: Iterator[Callable[[], Awaitable[object]]], connections: int) -> None:

@@ -1,0 +1,115 @@
+"""The operator as a process, seen from outside: what `bench.scale` measures."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import yaml
+from tests.cluster.envtest import Server
+
+LOG = Path("build/bench-scale-operator.log")
+PATIENCE = 1800.0
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Operator:
+    """The operator as a process, seen from outside: /proc and its own counters."""
+
+    def __init__(self, server: Server, folder: Path, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/metrics"
+        kubeconfig = folder / "operator.kubeconfig"
+        cluster = {"server": server.url, "insecure-skip-tls-verify": True}
+        kubeconfig.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "c", "cluster": cluster}],
+                    "users": [{"name": "u", "user": {"token": "test-one"}}],
+                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "x",
+                }
+            )
+        )
+        self._environment = os.environ | {
+            "KUBECONFIG": str(kubeconfig),
+            "HTTP_PORT": str(port),
+            "IDENTITY": "bench",
+            "WATCH_NAMESPACE": "operated",
+            "LEASE_SECONDS": "15",
+        }
+        LOG.parent.mkdir(exist_ok=True)
+        LOG.unlink(missing_ok=True)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it."""
+        with LOG.open("ab") as log:
+            argv = [sys.executable, "-m", "speculative_operator"]
+            self.process = subprocess.Popen(argv, env=self._environment, stderr=log)  # noqa: S603
+
+    def stop(self) -> None:
+        """SIGTERM, and waits."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    def rss_mib(self, name: str = "VmRSS") -> float:
+        """Resident memory; `VmHWM` for its peak."""
+        found = re.search(rf"{name}:\s+(\d+) kB", self._proc("status"))
+        return int(found[1]) / 1024 if found else float("nan")
+
+    def _proc(self, name: str) -> str:
+        pid = self.process.pid if self.process is not None else "self"
+        return Path(f"/proc/{pid}/{name}").read_text()
+
+    def requests(self) -> dict[tuple[str, str], float]:
+        """Answered requests by verb and kind, as the operator counts them."""
+        with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - our own URL
+            text = answer.read().decode()
+        found: dict[tuple[str, str], float] = {}
+        for line in text.splitlines():
+            if line.startswith("speculative_operator_api_requests_total{"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                place = (labels["verb"], labels["kind"])
+                found[place] = found.get(place, 0.0) + float(line.rsplit(" ", 1)[1])
+        return found
+
+    def writes(self) -> float:
+        """Requests that change something, Leases aside."""
+        changing = ("create", "apply", "update", "patch", "patch-status", "delete")
+        return sum(
+            v for (verb, kind), v in self.requests().items() if verb in changing and kind != "Lease"
+        )
+
+    def reads(self) -> float:
+        """The others; a watch counts once."""
+        return sum(
+            v for (verb, _), v in self.requests().items() if verb in ("get", "list", "watch")
+        )
+
+
+async def until(question: Callable[[], Awaitable[object]], every: float = 0.1) -> None:
+    """Until the answer is yes; an operator that does not answer yet says no."""
+    limit = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if await question():
+                return
+        except OSError:
+            pass
+        if time.monotonic() > limit:
+            raise TimeoutError(f"not done in time: see {LOG}")
+        await asyncio.sleep(every)
