@@ -345,6 +345,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=18082, help="of the operator's metrics")
     arguments = parser.parse_args()
     count = arguments.count or (QUICK if arguments.quick else COUNT)
+    if count < EVENTS:
+        parser.error(f"--count {count} is too few: {EVENTS} resources are disturbed, one each")
     report = asyncio.run(measure(count, arguments.port))
     for line in verdict(report):
         print(line)
