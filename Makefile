@@ -67,7 +67,7 @@ golden: .venv/synced  ## write the golden files; review the diff
 	$(BIN)/python -m tests.golden
 
 test-fast: .venv/synced  ## no cluster, under a minute
-	$(BIN)/pytest tests -m "not cluster and not slow" -q
+	$(BIN)/pytest tests -m "not cluster and not slow" -q -n auto --dist worksteal
 
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
 	$(BIN)/pytest tests -m "(cluster or slow) and not vllm"
