@@ -59,6 +59,17 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             ),
             "must not be more than maxReplicas",
         ),
+        (
+            a_raw_spec(
+                autoscaling={
+                    "minReplicas": 2,
+                    "maxReplicas": 8,
+                    "metrics": [{"name": "Cpu", "targetPercent": 70}],
+                    "idle": {"afterSeconds": 600, "replicas": 2},
+                }
+            ),
+            "idle.replicas must be less than minReplicas",
+        ),
         (a_raw_spec(rollout={"steps": [{"weight": "5"}]}), "must be of type integer"),
         (
             a_raw_spec(speculation={"method": "NGram", "numSpeculativeTokens": 0}),

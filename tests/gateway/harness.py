@@ -46,6 +46,7 @@ class Gateway:
     port: int = field(default_factory=free_port)
     admin_port: int = field(default_factory=free_port)
     agent_port: int = field(default_factory=free_port)
+    waiting_port: int = field(default_factory=free_port)
     drain_seconds: int = 13
     """The whole grace; the supervisor leaves 10 seconds of it to Envoy."""
     headers_seconds: float = 30
@@ -95,6 +96,7 @@ class Gateway:
             "GATEWAY_PORT": str(self.port),
             "ADMIN_PORT": str(self.admin_port),
             "AGENT_PORT": str(self.agent_port),
+            "WAITING_PORT": str(self.waiting_port),
             "LISTEN_ADDRESS": "127.0.0.1",
             "POD_NAME": "gateway-0",
             "CONCURRENCY": "1",

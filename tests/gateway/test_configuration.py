@@ -64,6 +64,19 @@ ROUTES = {
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         timeouts=gateway.Timeouts(request_seconds=0, idle_seconds=120),
     ),
+    "waiting": gateway.Route(
+        owner_uid="u",
+        sequence=9,
+        model="m",
+        default="a" * 10,
+        backends=(
+            gateway.Backend(hash="a" * 10, service="chat-a", weight=100),
+            gateway.Backend(hash="b" * 10, service="chat-b", weight=0),
+        ),
+        native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
+        fallback=gateway.Fallback(requests_per_endpoint=2),
+        waiting=gateway.Waiting(hold_seconds=30),
+    ),
     "fallback": gateway.Route(
         owner_uid="u",
         sequence=9,

@@ -3,7 +3,7 @@
 Keys of an input: `revisions` (name -> spec as a user writes it), `asked` (the
 one the resource holds now), `stable`/`canary` (names), `stored` (names whose
 ControllerRevision exists), `scales`, `shares`, `native` (old native pods),
-`ready` (names of revisions with a ready pod).
+`ready` (names of revisions with a ready pod), `idle` (that part of status).
 """
 
 from collections.abc import Mapping
@@ -45,6 +45,7 @@ def world(case: str) -> tuple[Snapshot, Decision]:
         stable=words[raw["stable"]] if "stable" in raw else None,
         canary=words[raw["canary"]] if "canary" in raw else None,
         available=raw.get("available", True),
+        **({"idle": raw["idle"]} if "idle" in raw else {}),
     )
     lane = raw.get("native", [])
     snapshot = a_snapshot(

@@ -15,7 +15,7 @@ from typing import Any
 from tests.builders import NOW, a_raw_spec
 
 from speculative_api import labels
-from speculative_api.gateway import ROUTE_KEY, ClusterState, GatewayState, Route
+from speculative_api.gateway import ROUTE_KEY, Activity, ClusterState, GatewayState, Route
 from speculative_api.worker import Digest
 from speculative_operator.cluster.client import MERGE_PATCH, Client
 from speculative_operator.cluster.resources import (
@@ -72,6 +72,9 @@ class Simulation:
     """Fewest ready pods of each revision since it had all of them."""
     stuck: set[str] = field(default_factory=set)
     """Revisions whose further pods do not become ready."""
+    asks: bool = True
+    """Whether users send requests."""
+    asked_at: datetime = NOW
     namespace: str = "default"
     pods_seen: dict[str, set[str]] = field(default_factory=dict)
     """Every pod UID that ever was, by revision."""
@@ -210,14 +213,16 @@ class Simulation:
 
     def _serve(self) -> None:
         """Requests of one step go to ready pods by weight."""
-        if self.route is None:
+        if self.route is None or not self.asks:
             return
+        self.asked_at = self.now
         for backend in self.route.backends:
             pods = [uid for uid, revision in self.revisions.items() if revision == backend.hash]
             requests = int(REQUESTS_A_SECOND * STEP_SECONDS * backend.weight / 100)
             if not pods:
                 # Before the first pod there is nothing to send to, whoever is named.
-                named = backend.weight > 0 and bool(self.answered)
+                waits = self.route.waiting is not None
+                named = backend.weight > 0 and bool(self.answered) and not waits
                 assert not named, f"{backend.hash} has {backend.weight} percent and no pod"
                 continue
             self.answered[backend.hash] = self.answered.get(backend.hash, 0) + requests
@@ -272,6 +277,10 @@ class Simulation:
             sequence=self.route.sequence,
             ready=True,
             clusters=clusters,
+            activity=Activity(
+                since=NOW.timestamp(),
+                requested_at=self.asked_at.timestamp() if self.asked_at > NOW else None,
+            ),
         )
 
     def silent_seconds(self, uid: str) -> float:

@@ -8,6 +8,8 @@ ORDER = [
     "first_revision",
     "first_revision_failed",
     "stable_available",
+    "idle_woken",
+    "idle_over",
     "abort_requested",
     "canary_superseded",
     "canary_cannot_start",
@@ -35,6 +37,7 @@ ORDER = [
     "restart_requested",
     "stable_replaced_directly",
     "canary_started",
+    "idle_begun",
 ]
 
 

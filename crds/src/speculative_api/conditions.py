@@ -17,6 +17,7 @@ class ConditionType(StrEnum):
     SPECULATION_ACTIVE = "SpeculationActive"
     GATEWAY_READY = "GatewayReady"
     AUTOSCALING_ACTIVE = "AutoscalingActive"
+    IDLE = "Idle"
 
 
 class Reason(StrEnum):
@@ -71,6 +72,9 @@ class Reason(StrEnum):
     AUTOSCALING = "Autoscaling"
     AUTOSCALER_STARTING = "AutoscalerStarting"
     AUTOSCALER_BLIND = "AutoscalerBlind"
+    IDLE = "Idle"
+    WAKING = "Waking"
+    AWAKE = "Awake"
     NO_GATEWAY = "NoGateway"
     ROUTE_ACCEPTED = "RouteAccepted"
     ROUTE_NOT_ACCEPTED = "RouteNotAccepted"
@@ -134,6 +138,9 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.AUTOSCALER_STARTING: "The autoscaler has said nothing yet.",
     Reason.AUTOSCALER_BLIND: "The autoscaler can't read a metric or can't scale; replicas stay as "
     "they are. The message has its words.",
+    Reason.IDLE: "Nobody asks, so pods are released; the first request brings them back.",
+    Reason.WAKING: "Pods that were released are being started again.",
+    Reason.AWAKE: "No pod is released; the message says when some will be.",
     Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
     Reason.NO_GATEWAY: "gateway.mode is None: the Service leads to the pods of stable.",
     Reason.ROUTE_ACCEPTED: "The Gateway's controller has accepted the HTTPRoute.",

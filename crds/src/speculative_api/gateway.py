@@ -112,6 +112,17 @@ class RateLimit(_Lenient):
     concurrent_requests_per_key: int | None = Field(default=None, ge=1)
 
 
+class Waiting(_Lenient):
+    """What the agent does with requests that find no worker, and why it counts them: the first
+    one brings the pods back that were released while nobody asked.
+    """
+
+    hold_seconds: Count = 0
+    """How long a request may wait for a worker; 0: it is answered 503 at once."""
+    retry_after_seconds: int = Field(default=60, ge=1)
+    """What pods took to load the last time; told to those that are not held."""
+
+
 class Route(_Lenient):
     """The whole desired route of one SpeculativeDeployment.
 
@@ -137,6 +148,8 @@ class Route(_Lenient):
     """For requests that name no lane themselves; a rule to `native` counts only while it is."""
     fallback: Fallback | None = None
     """From the first backend to `native`; without `native` it means nothing."""
+    waiting: Waiting | None = None
+    """Behind everything else; None: a request without a worker gets Envoy's own 503."""
     timeouts: Timeouts = Timeouts()
     auth: Auth | None = None
     rate_limit: RateLimit | None = None
@@ -184,6 +197,15 @@ class ClusterState(_Lenient):
     """Requests whose upstream broke off after the response had begun."""
 
 
+class Activity(_Lenient):
+    """When somebody last asked something of a worker here, as far as this agent knows."""
+
+    since: Moment
+    """Unix seconds since which it watches."""
+    requested_at: Moment | None = None
+    """At the latest then; None: nothing was asked since."""
+
+
 class GatewayState(_Lenient):
     """One gateway pod, as read back from its Envoy a moment ago."""
 
@@ -198,5 +220,7 @@ class GatewayState(_Lenient):
     ready: bool = False
     clusters: tuple[ClusterState, ...] = ()
     """Every revision cluster Envoy knows, native included; a removed one is gone from here."""
+    activity: Activity | None = None
+    """None: an agent that does not know."""
     error: str = ""
     """Why the newest route was refused, if it was; the last good one stays in use."""

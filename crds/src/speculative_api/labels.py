@@ -60,6 +60,8 @@ GATEWAY_PORT: Final = 8080
 """Where users send requests."""
 AGENT_PORT: Final = 8081
 """The gateway agent's /state, /readyz, /livez and /metrics."""
+WAITING_PORT: Final = 8082
+"""Where the gateway agent takes requests that find no worker; on loopback inside its pod."""
 ENVOY_ADMIN_PORT: Final = 9901
 """Envoy's admin interface; bound to loopback inside the gateway pod."""
 
@@ -69,5 +71,7 @@ MODEL_HEADER: Final = "x-model"
 """Request header that names a model: the gateway does not read bodies."""
 REVISION_HEADER: Final = "x-speculative-revision"
 """Response header: the revision that answered."""
+WORKER_THERE_HEADER: Final = "x-speculative-worker-there"
+"""Of the agent's answers to Envoy: a request that waited may go to a worker now."""
 CLIENT_HEADER: Final = "x-speculative-client"
 """Request header that the gateway sets: name of the API key. A client's own is dropped."""

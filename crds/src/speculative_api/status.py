@@ -152,6 +152,15 @@ class PendingNotification(Model):
     happened_at: str = Field(description="When (RFC 3339).")
 
 
+class IdleStatus(Model):
+    """Pods were released because nobody asked."""
+
+    since: str = Field(description="When that was decided (RFC 3339).")
+    woken_at: str | None = Field(
+        default=None, description="When they were wanted again; until one is ready (RFC 3339)."
+    )
+
+
 class FailedRevision(Model):
     """A revision that is not tried again until somebody says retry."""
 
@@ -196,7 +205,7 @@ class SpeculativeDeploymentStatus(Model):
         default_factory=list,
         max_length=16,
         description="Accepted, Available, Progressing, SpeculationActive, GatewayReady, "
-        "AutoscalingActive.",
+        "AutoscalingActive, Idle.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     stable: StableStatus | None = Field(default=None, description="The revision in service.")
@@ -219,6 +228,12 @@ class SpeculativeDeploymentStatus(Model):
         default_factory=list,
         max_length=16,
         description="What receivers are yet to be told of; the oldest is given up first.",
+    )
+    idle: IdleStatus | None = Field(
+        default=None, description="Set while pods are released, or on their way back."
+    )
+    load_seconds: int | None = Field(
+        default=None, description="Seconds from the last wake to its first ready pod."
     )
     restart: RestartStatus | None = Field(default=None, description="The last restart.")
     observed_restart: str | None = Field(

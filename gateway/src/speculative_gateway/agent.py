@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
+from aiohttp import web
 
 from speculative_api import gateway
 
@@ -25,6 +26,7 @@ from .admin import Admin, Life
 from .applier import Applier, Superseded
 from .configuration import Configuration
 from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch, RouteRefused
+from .holding import Holding, taking
 from .issuer import Issuer
 from .keys import Keys, usable
 from .kubernetes import Cluster, FromKubernetes
@@ -65,7 +67,9 @@ class Agent:
         self._applier = Applier(admin, settings.xds)
         self._applied_file = settings.directory / storage.APPLIED_FILE
         self._issuer = Issuer(settings)
+        self.holding = Holding(admin.hosts)
         self._last = self._adopted()
+        self.holding.follow(self._last)
         self._observation: Observation | None = None
         self._wake = asyncio.Event()
         self._used_since: Life | None = None
@@ -181,6 +185,7 @@ class Agent:
             storage.write(self._applied_file, text)
             _log.info("in use sequence=%d weights=%s", route.sequence, dict(wanted.weights))
             self._last = route
+            self.holding.follow(route)
             self._changes += 1
             self._sample = None
 
@@ -207,7 +212,14 @@ class Agent:
             found = self._issuer.key_set(jwt) if jwt else NO_KEY_SET
             self._locked = route.auth is not None and not (keys.by_client or found.text)
             problem = "; ".join(each for each in (problem, keys.problem, found.problem) if each)
-            wanted = rendered(route, endpoints, folder=self._settings.xds, keys=keys, key_set=found)
+            wanted = rendered(
+                route,
+                endpoints,
+                folder=self._settings.xds,
+                keys=keys,
+                key_set=found,
+                waiting_port=self._settings.waiting_port,
+            )
         except RouteRefused as refusal:
             self._refuse(str(refusal))
             return self._last, self._applier.on_disk()
@@ -264,6 +276,10 @@ class Agent:
                     self._sample = (now, self._state(sample))
             return self._sample[1]
 
+    async def woken(self, request: web.Request) -> web.Response:
+        """Answers when somebody asks something of a worker, see `Holding.woken`."""
+        return await self.holding.woken(request)
+
     async def metrics(self) -> str:
         """The state and Envoy's own figures, in Prometheus' text format.
 
@@ -292,6 +308,8 @@ class Agent:
         used = self._used_since
         seen = used is not None and used.started_at == sample.started_at
         last = self._last if seen else None
+        clusters = sample.clusters()
+        self.holding.note(sample.started_at, clusters)
         return gateway.GatewayState(
             pod=self._settings.pod,
             envoy_started_at=sample.started_at,
@@ -299,7 +317,8 @@ class Agent:
             owner_uid=last.owner_uid if last else "",
             sequence=last.sequence if last else -1,
             ready=seen and not self._closed,
-            clusters=sample.clusters(),
+            clusters=clusters,
+            activity=self.holding.activity,
             error=self._refusal or self._mismatch or (NO_CERTIFICATE if self._uncertified else ""),
         )
 
@@ -311,7 +330,11 @@ async def run(settings: Settings, source: Source) -> None:
         agent = Agent(settings, Admin(session, settings.admin_port))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)
-        async with serving(agent, settings), asyncio.TaskGroup() as tasks:
+        async with (
+            serving(agent, settings),
+            taking(agent.holding, settings),
+            asyncio.TaskGroup() as tasks,
+        ):
             watching = tasks.create_task(source.watch(agent.changed))
             fetching = tasks.create_task(agent.follow_issuer(session))
             await agent.run()

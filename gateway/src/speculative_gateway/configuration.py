@@ -26,6 +26,8 @@ WAY = "-way"
 """Suffix of the aggregate cluster that is a revision, and for stable what it falls back to."""
 AS_FALLBACK = "-fallback"
 """Suffix of native's second cluster: the same endpoints with a bound on requests of its own."""
+WAITING = "waiting"
+"""Name of the cluster that is the agent, behind every revision."""
 CONTENT = "speculative.content"
 """Metadata key with a digest of the resource's own content: seeing it in
 Envoy's dump proves the content is in use (a version text proves nothing)."""

@@ -13,12 +13,13 @@ from typing import Any
 
 from speculative_api import gateway, labels
 
-from .configuration import WAY, Configuration, marked, revision_of, watched
+from .configuration import WAITING, WAY, Configuration, marked, revision_of, watched
 from .errors import RouteRefused
-from .fallback import ANSWERED, destination, spare_of
+from .fallback import ANSWERED, destination, has_ways, spare_of, ways
 from .keys import Keys
 from .routes import routes
 from .tokens import KeySet, tokens
+from .waiting import waiting_cluster
 
 UPSTREAM_IDLE_SECONDS = 4
 """Below the 5 s keep-alive of vLLM's server: reusing a connection that the
@@ -52,6 +53,7 @@ def rendered(
     folder: PurePath,
     keys: Keys = NO_KEYS,
     key_set: KeySet = NO_KEY_SET,
+    waiting_port: int = labels.WAITING_PORT,
 ) -> Configuration:
     """What Envoy should hold for this route, its files lying in `folder`.
 
@@ -83,9 +85,12 @@ def rendered(
         stable = route.backends[0].hash
         # With a lane to fall back to, even the last endpoint may be set aside.
         clusters[stable] = _cluster(stable, folder, eject=100)
-        for each in route.backends:
-            members = [each.hash, spare.cluster] if each.hash == stable else [each.hash]
-            clusters[each.hash + WAY] = _way(each.hash, members)
+    if has_ways(route):
+        last = [WAITING] if route.waiting is not None else []
+        for revision, members in ways(route).items():
+            clusters[revision + WAY] = _way(revision, [*members, *last])
+    if route.waiting is not None:
+        clusters[WAITING] = waiting_cluster(waiting_port)
     return Configuration(
         assignments=assignments,
         clusters=clusters,

@@ -6,11 +6,12 @@ from typing import Any
 from speculative_api import gateway, labels
 
 from .configuration import ROUTES, WEIGHT_PREFIX, marked
-from .fallback import ANSWERING, destination, spare_of
+from .fallback import ANSWERING, destination, native_destination, spare_of
 from .keys import Keys
 from .lanes import by_rule
 from .logs import LANE
 from .policies import NO_POLICIES, policies
+from .waiting import named, with_another_try
 
 NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
 NO_BACKEND = "No revision is ready to serve yet. Try again later."
@@ -34,8 +35,10 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     if route.native is None:
         native = _answer(lane, 503, NO_LANE)
     else:
-        native = _towards(lane, route, {"cluster": route.native.hash})
-        native["response_headers_to_add"] = _told(route, labels.REVISION_HEADER, route.native.hash)
+        native = _towards(lane, route, {"cluster": native_destination(route, route.native)})
+        native.update(named(route, route.native.hash))
+        told = ANSWERING if route.waiting is not None else route.native.hash
+        native["response_headers_to_add"] = _told(route, labels.REVISION_HEADER, told)
     main = {"prefix": "/v1/"}
     if route.backends:
         accelerated = _towards(
@@ -89,6 +92,7 @@ def _split(route: gateway.Route) -> dict[str, Any]:
                     labels.REVISION_HEADER,
                     backend.hash if name == backend.hash else ANSWERING,
                 ),
+                **named(route, backend.hash),
             }
             for backend in route.backends
             for name in [destination(route, backend)]
@@ -164,7 +168,7 @@ def _retries(route: gateway.Route) -> dict[str, Any]:
                 "update_frequency": 1,
             },
         }
-    return retries
+    return with_another_try(retries) if route.waiting is not None else retries
 
 
 def _answer(match: Mapping[str, Any], status: int, message: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The agent's HTTP: /state, /readyz, /livez and /metrics; all read only."""
+"""The agent's HTTP: /state, /wake, /readyz, /livez and /metrics; all read only."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +23,9 @@ class Reported(Protocol):
     def alive(self) -> bool:
         """The loop turns."""
 
+    async def woken(self, request: web.Request) -> web.Response:
+        """Answers when somebody asks something of a worker."""
+
     async def state(self) -> gateway.GatewayState:
         """What Envoy uses.
 
@@ -39,7 +42,7 @@ class Reported(Protocol):
 
 
 def application(reported: Reported) -> web.Application:
-    """The four paths."""
+    """The five paths."""
 
     async def state(request: web.Request) -> web.Response:
         try:
@@ -63,6 +66,7 @@ def application(reported: Reported) -> web.Application:
 
     served = web.Application()
     served.router.add_get("/state", state)
+    served.router.add_get("/wake", reported.woken)
     served.router.add_get("/metrics", scrape)
     served.router.add_get("/readyz", readyz)
     served.router.add_get("/livez", livez)

@@ -36,6 +36,8 @@ class Settings:
     admin_port: int = labels.ENVOY_ADMIN_PORT
     """Envoy's admin interface, always on 127.0.0.1."""
     agent_port: int = labels.AGENT_PORT
+    waiting_port: int = labels.WAITING_PORT
+    """Where the agent takes requests that find no worker, always on 127.0.0.1."""
     concurrency: int = 2
     """Envoy's worker threads."""
     tls_directory: Path | None = None
@@ -93,6 +95,7 @@ class Settings:
             gateway_port=int(number("GATEWAY_PORT", default.gateway_port)),
             admin_port=int(number("ADMIN_PORT", default.admin_port)),
             agent_port=int(number("AGENT_PORT", default.agent_port)),
+            waiting_port=int(number("WAITING_PORT", default.waiting_port)),
             concurrency=int(number("CONCURRENCY", default.concurrency)),
             tls_directory=Path(found) if (found := environment.get("TLS_DIRECTORY")) else None,
             tls_minimum=environment.get("TLS_MINIMUM") or default.tls_minimum,

@@ -8,7 +8,7 @@ from typing import Any
 from speculative_api import gateway
 
 from .admin import Host
-from .configuration import named_clusters, revision_of, shares
+from .configuration import WAITING, named_clusters, revision_of, shares
 from .logs import LANE, OVERFLOW, STATISTICS
 
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
@@ -43,7 +43,7 @@ class Sample:
         }
         return tuple(
             self._cluster(name, used.get(name, 0), self.hosts.get(name, ()))
-            for name in sorted({revision_of(cluster) for cluster in self.hosts})
+            for name in sorted({revision_of(cluster) for cluster in self.hosts} - {WAITING})
         )
 
     def _cluster(self, name: str, weight: int, hosts: tuple[Host, ...]) -> gateway.ClusterState:

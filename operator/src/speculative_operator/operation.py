@@ -14,6 +14,7 @@ from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Pace, Reflector
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
+from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notify import Notifier
@@ -58,6 +59,7 @@ class Operation:
         if notifier is not None:
             notifier.wake = self.wake
         self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
+        self._doorbell = Doorbell(self.wake)
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,6 +89,7 @@ class Operation:
             self._settings,
             queries=self._queries,
             notifier=self._notifier,
+            doorbell=self._doorbell,
         )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue
@@ -115,6 +118,7 @@ class Operation:
         passes, self._passes, self._queue = self._passes, None, None
         if passes is not None:
             await _ended([passes])
+        await self._doorbell.close()
 
     async def stop(self) -> None:
         """Ends every task."""

@@ -42,6 +42,7 @@ from speculative_operator.gather import (
     status_of,
     targets_of,
 )
+from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notifications import with_pending
@@ -51,6 +52,7 @@ from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.trial import Trial, trial_of, trials_of
 from speculative_operator.scaledown import announce_costs
+from speculative_operator.scaling.idling import is_released
 from speculative_operator.scaling.removal import shrinking
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
@@ -91,11 +93,13 @@ class Reconciler:
         *,
         queries: Queries | None = None,
         notifier: Notifier | None = None,
+        doorbell: Doorbell | None = None,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._queries = queries
         self._notifier = notifier
+        self._doorbell = doorbell
         self._stores = stores
         self._parents = stores[SPECULATIVE_DEPLOYMENT.kind]
         self._source = source
@@ -112,6 +116,7 @@ class Reconciler:
             self._memories.pop(key, None)
             self._applier.forget(key)
             self._specs.forget(key)
+            self._listen(key, None)
             return None
         uid = uid_of(parent)
         if leftovers(self._stores, key, uid):
@@ -148,6 +153,7 @@ class Reconciler:
     async def _pass(self, parent: JSON, snapshot: Snapshot, memory: _Memory) -> float:
         assessment = self._judge(snapshot, memory)
         decision = self._noted(snapshot, decide(snapshot, assessment))
+        self._listen((snapshot.namespace, snapshot.name), snapshot)
         if decision.transition:
             parent = await self._write_status(parent, decision, memory)
             try:
@@ -200,9 +206,17 @@ class Reconciler:
         lags = any(s is None or route is None or s.sequence != route.sequence for s in states)
         starting = status.stable is None or status.stable.available_at is None
         moves = bool(status.canary or status.guard or status.retiring or starting or lags)
+        moves = moves or status.idle is not None
         if moves or now - memory.asked_at >= QUIET_SCRAPE_SECONDS:
             memory.asked_at = now
             await self._source.ask(targets)
+
+    def _listen(self, key: Key, snapshot: Snapshot | None) -> None:
+        """While pods are released, whoever asks first is heard of at once."""
+        if self._doorbell is None:
+            return
+        released = snapshot is not None and is_released(snapshot.status)
+        self._doorbell.listen(key, snapshot.gateways if snapshot and released else ())
 
     def _judge(self, snapshot: Snapshot, memory: _Memory) -> Assessment | None:
         trial = trial_of(snapshot.status)

@@ -13,6 +13,7 @@ from speculative_api.status import CanaryStatus as CanaryStatus
 from speculative_api.status import Condition as Condition
 from speculative_api.status import FailedRevision as FailedRevision
 from speculative_api.status import GuardStatus as GuardStatus
+from speculative_api.status import IdleStatus as IdleStatus
 from speculative_api.status import ParkedStatus as ParkedStatus
 from speculative_api.status import PendingNotification as PendingNotification
 from speculative_api.status import RestartStatus as RestartStatus
@@ -29,6 +30,7 @@ from speculative_api.v1alpha1.analysis import PrometheusQuery as PrometheusQuery
 from speculative_api.v1alpha1.analysis import PrometheusServer as PrometheusServer
 from speculative_api.v1alpha1.analysis import SecretKey as SecretKey
 from speculative_api.v1alpha1.autoscaling import Autoscaling as Autoscaling
+from speculative_api.v1alpha1.autoscaling import Idle as Idle
 from speculative_api.v1alpha1.autoscaling import ScalingMetric as ScalingMetric
 from speculative_api.v1alpha1.autoscaling import ScalingMetricName as ScalingMetricName
 from speculative_api.v1alpha1.autoscaling import Schedule as Schedule

@@ -129,6 +129,35 @@ class Schedule(Model):
     )
 
 
+class Idle(Model):
+    """Pods are released while nobody asks, and come back for the first who does."""
+
+    after_seconds: int = Field(
+        ge=30,
+        le=2_592_000,
+        description="Pods are released when no gateway pod had a request for so long. Never while "
+        "a rollout, its guard or a restart goes on, or while a schedule with minReplicas is in "
+        "force.",
+    )
+    replicas: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Pods of stable that stay; with 0 the native lane's go too, and every GPU is "
+        "given back. Default 0.",
+    )
+    hold_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="How long a request that finds no pod is held until one is ready, at most 100 "
+        "at once in each gateway pod and without its answer beginning; at most "
+        "gateway.timeouts.idleSeconds. Then, or at once with 0, it is answered 503 with what pods "
+        "took to load the last time in Retry-After. Either way it brings the pods back. Default "
+        "0.",
+    )
+
+
 class Autoscaling(Model):
     """A HorizontalPodAutoscaler that writes spec.replicas; leave that field out then."""
 
@@ -137,6 +166,11 @@ class Autoscaling(Model):
             "self.minReplicas <= self.maxReplicas",
             "autoscaling.minReplicas must not be more than maxReplicas",
             ".minReplicas",
+        ),
+        rule(
+            "!has(self.idle) || self.idle.replicas < self.minReplicas",
+            "idle.replicas must be less than minReplicas: else nothing is released",
+            ".idle.replicas",
         ),
     )
     min_replicas: int = Field(
@@ -159,4 +193,10 @@ class Autoscaling(Model):
         max_length=16,
         description="Other bounds at certain times: nights that give half of the GPUs back.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    idle: Idle | None = Field(
+        default=None,
+        description="Pods that are released while nobody asks. While they are, there is no "
+        "HorizontalPodAutoscaler; spec.replicas keeps the number that comes back. Absent: they "
+        "stay.",
     )

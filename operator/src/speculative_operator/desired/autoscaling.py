@@ -15,7 +15,7 @@ from speculative_api.v1alpha1 import (
     SpeculativeDeploymentSpec,
 )
 from speculative_operator.desired import names
-from speculative_operator.scaling import schedules
+from speculative_operator.scaling import idling, schedules
 from speculative_operator.snapshot import Snapshot
 
 METRIC_NAMES: Final = {
@@ -54,9 +54,9 @@ Body = dict[str, Any]
 
 
 def autoscaler(snapshot: Snapshot, metadata: dict[str, Any]) -> Body | None:
-    """The autoscaler; None where none is asked for, or the spec is refused."""
+    """The autoscaler; None where none is asked for, the spec is refused, or pods are released."""
     autoscaling = snapshot.spec.autoscaling
-    if autoscaling is None or snapshot.findings:
+    if autoscaling is None or snapshot.findings or idling.is_released(snapshot.status):
         return None
     bounds = schedules.bounds(autoscaling, snapshot.now)
     return {
@@ -113,6 +113,7 @@ def findings(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
         return
     yield from _targets(spec, spec.autoscaling)
     yield from schedules.findings(spec.autoscaling)
+    yield from idling.findings(spec)
 
 
 def _targets(spec: SpeculativeDeploymentSpec, autoscaling: Autoscaling) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired.revision import native_words
+from speculative_operator.scaling.idling import is_released, pods_while_idle
 from speculative_operator.snapshot import Snapshot, Words
 
 SILENT_SECONDS: Final = 15.0
@@ -49,6 +50,10 @@ def native_lane(snapshot: Snapshot, decision: Decision) -> NativeLane:
         kept = tuple(Scale(v.hash, "native", v.replicas) for v in present.values())
         return NativeLane(leaving=kept, serving=_routed(snapshot))
     words, replicas = native_words(stable), _replicas(snapshot, decision)
+    if replicas and is_released(decision.status) and pods_while_idle(snapshot) == 0:
+        # The lane stays in the route: who asks for it wakes the pods too.
+        released = Scale(words.hash, "native", 0)
+        return NativeLane(wanted=released, words=words, serving=words.hash)
     old = [view for hash_, view in sorted(present.items()) if hash_ != words.hash]
     if replicas == 0:
         old = sorted(present.values(), key=lambda view: view.hash)

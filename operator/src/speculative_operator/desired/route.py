@@ -13,6 +13,7 @@ from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.native import NativeLane, native_lane, words_of_stable
 from speculative_operator.desired.revision import parse
+from speculative_operator.scaling.idling import waiting
 from speculative_operator.snapshot import Snapshot
 
 
@@ -40,6 +41,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         native=native,
         lane_rules=tuple(_lane_rule(rule) for rule in snapshot.spec.lanes.rules),
         fallback=_fallback(snapshot, decision),
+        waiting=waiting(snapshot),
         timeouts=api.Timeouts(
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
         ),

@@ -7,6 +7,7 @@ from typing import Literal
 
 from speculative_api import labels
 from speculative_api.conditions import ConditionType, Reason
+from speculative_operator.scaling.idling import is_released
 from speculative_operator.scaling.schedules import bounds
 from speculative_operator.snapshot import Snapshot
 
@@ -44,6 +45,9 @@ def autoscaling_condition(snapshot: Snapshot) -> Found | None:
     range_ = f"{now.minimum} to {now.maximum} pods"
     if now.schedule and now.until:
         range_ += f" (schedule {now.schedule} until {now.until:%Y-%m-%dT%H:%M:%SZ})"
+    if is_released(snapshot.status):
+        message = f"{range_}. Not while pods are released: see the condition Idle."
+        return kind, "Unknown", Reason.IDLE, message
     if view is None or view.is_active is None:
         return kind, "Unknown", Reason.AUTOSCALER_STARTING, f"{range_}. Nothing said yet."
     if view.is_active:

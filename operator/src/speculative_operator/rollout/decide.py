@@ -12,6 +12,7 @@ from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
     canary_gates,
     guard_gates,
+    idle_gates,
     mode_gates,
     pausing,
     removal_gates,
@@ -26,6 +27,7 @@ from speculative_operator.rollout.status import published
 from speculative_operator.rollout.times import seconds_since
 from speculative_operator.rollout.transition import Transition
 from speculative_operator.rollout.trial import trial_of
+from speculative_operator.scaling.idling import seconds_to_idle
 from speculative_operator.scaling.schedules import seconds_to_change
 from speculative_operator.snapshot import Snapshot
 
@@ -37,6 +39,8 @@ GATES: Final[tuple[Gate, ...]] = (
     stable_gates.first_revision,
     stable_gates.first_revision_failed,
     stable_gates.stable_available,
+    idle_gates.idle_woken,
+    idle_gates.idle_over,
     # Ways out of a trial come before ways forward.
     canary_gates.abort_requested,
     canary_gates.canary_superseded,
@@ -65,6 +69,7 @@ GATES: Final[tuple[Gate, ...]] = (
     restarting.restart_requested,
     stable_gates.stable_replaced_directly,
     canary_gates.canary_started,
+    idle_gates.idle_begun,
 )
 
 FORWARD: Final[frozenset[Gate]] = frozenset(
@@ -79,6 +84,15 @@ FORWARD: Final[frozenset[Gate]] = frozenset(
     }
 )
 """Gates that stay shut while a person holds the rollout."""
+
+BEGINNINGS: Final[frozenset[Gate]] = frozenset(
+    {
+        restarting.restart_requested,
+        stable_gates.stable_replaced_directly,
+        canary_gates.canary_started,
+    }
+)
+"""Gates that stay shut until pods that were released while nobody asked are back."""
 
 IDLE_SECONDS: Final = 60.0
 """Next look while nothing is going on: events wake a pass sooner."""
@@ -95,6 +109,8 @@ def decide(snapshot: Snapshot, assessment: Assessment | None = None) -> Decision
     """The decision of one pass. Never raises for a bad world."""
     evidence = assessment or Assessment()
     shut: frozenset[Gate] = FORWARD if pausing.is_paused(snapshot) else frozenset()
+    if snapshot.status.idle is not None:
+        shut |= BEGINNINGS
     open_gates = (gate for gate in GATES if gate not in shut)
     fired = next((found for gate in open_gates if (found := gate(snapshot, evidence))), None)
     after = replace(snapshot, status=fired.status) if fired else snapshot
@@ -127,7 +143,10 @@ def _next_look(snapshot: Snapshot) -> float:
         return STARTING_SECONDS
     if trial_of(status) is not None:
         return float(snapshot.spec.rollout.analysis.period_seconds)
-    return min(IDLE_SECONDS, seconds_to_change(snapshot.spec.autoscaling, snapshot.now))
+    if status.idle is not None and status.idle.woken_at is not None:
+        return STARTING_SECONDS
+    due = (seconds_to_change(snapshot.spec.autoscaling, snapshot.now), seconds_to_idle(snapshot))
+    return min(IDLE_SECONDS, *due)
 
 
 def _weight_is_awaited(snapshot: Snapshot) -> bool:

@@ -18,6 +18,7 @@ from speculative_operator.rollout.capacity import (
 )
 from speculative_operator.rollout.gateways import active_requests, highest_weight
 from speculative_operator.rollout.returning import guard_move, guard_pods, is_kept
+from speculative_operator.scaling.idling import is_released, pods_while_idle
 from speculative_operator.snapshot import Snapshot
 
 
@@ -26,6 +27,8 @@ def stable_pods(snapshot: Snapshot) -> int:
     status, total = snapshot.status, snapshot.spec.replicas
     if status.stable is None:
         return 0
+    if is_released(status):
+        return pods_while_idle(snapshot)
     if status.canary is not None:
         return stable_beside_canary(snapshot)
     move = guard_move(snapshot)

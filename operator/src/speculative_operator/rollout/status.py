@@ -24,6 +24,7 @@ from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.foreign import lacking, reachability
 from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.idle_gates import idle_condition
 from speculative_operator.rollout.leaving import leaving_weight, stable_pods
 from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.remarks import remarks, silence
@@ -34,6 +35,7 @@ from speculative_operator.rollout.steps import step_at, steps_of
 from speculative_operator.rollout.times import moment, seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
 from speculative_operator.rollout.trial import trial_of
+from speculative_operator.scaling.idling import is_released
 from speculative_operator.snapshot import Snapshot, WorkerPod
 
 State = Literal["True", "False", "Unknown"]
@@ -110,7 +112,7 @@ Found = tuple[ConditionType, State, Reason, str]
 
 
 def _conditions(snapshot: Snapshot, assessment: Assessment) -> list[Found]:
-    scaling = autoscaling_condition(snapshot)
+    scaling, idle = autoscaling_condition(snapshot), idle_condition(snapshot)
     return [
         _accepted(snapshot),
         _available(snapshot),
@@ -118,6 +120,7 @@ def _conditions(snapshot: Snapshot, assessment: Assessment) -> list[Found]:
         speculating(snapshot),
         _gateway(snapshot),
         *((scaling,) if scaling else ()),
+        *((idle,) if idle else ()),
     ]
 
 
@@ -165,6 +168,8 @@ def _available(snapshot: Snapshot) -> Found:
         return kind, "False", Reason.FIRST_REVISION_FAILED, message
     ready, asked = snapshot.ready_pods(stable.hash), stable_pods(snapshot)
     message = f"{ready} of {asked} pods of the stable revision {stable.hash} are ready."
+    if is_released(snapshot.status):
+        return kind, "True", Reason.IDLE, f"{message} Whoever asks wakes the others."
     if ready < asked:
         message = f"{message} {snapshot.waiting_reason(stable.hash)}".rstrip()
         return kind, "True" if ready else "False", Reason.STABLE_NOT_READY, message
@@ -220,6 +225,8 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
         message = _available(snapshot)[3]
         return kind, "True", Reason.REVISION_STARTING, message
     message = f"Revision {stable.revision} ({stable.hash}) is what the spec asks for."
+    if is_released(status):
+        message = f"{message} Nobody asks: pods are released."
     return kind, "True", Reason.COMPLETE, message
 
 
