@@ -173,6 +173,7 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "target that nothing reaches",
         "external metric without words",
         "bounds that cross",
+        "idle that releases nothing",
         "weight as text",
         "k of 0",
         "ngram under DraftModel",

@@ -239,6 +239,25 @@ def test_gateway_without_an_address_is_silent_since_it_exists() -> None:
     assert gateway.silent_seconds == 7.0
 
 
+def test_a_divided_revision_is_seen_as_one() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "Quota", "message": "full"}
+    parts = [
+        (DEPLOYMENT, a_thing("a", spec={"replicas": 3}, status={"readyReplicas": 2})),
+        (
+            DEPLOYMENT,
+            a_thing(
+                "a-spot",
+                spec={"replicas": 2},
+                status={"readyReplicas": 1, "conditions": [failure]},
+            ),
+        ),
+    ]
+    for order in (parts, parts[::-1]):
+        (view,) = the_snapshot(stores_with(*order)).deployments.values()
+        assert (view.name, view.replicas, view.ready_replicas) == ("a", 5, 3)
+        assert view.failure == "Quota: full"
+
+
 def test_children_of_somebody_else_are_not_seen() -> None:
     stores = stores_with(
         (DEPLOYMENT, a_thing("a", uid="other", spec={"replicas": 1})),

@@ -19,6 +19,8 @@ SHUT_WHILE_PAUSED = {
     "first_revision": False,
     "first_revision_failed": False,
     "stable_available": False,
+    "idle_woken": False,
+    "idle_over": False,
     "abort_requested": False,
     "canary_superseded": False,
     "canary_cannot_start": False,
@@ -46,6 +48,7 @@ SHUT_WHILE_PAUSED = {
     "restart_requested": False,
     "stable_replaced_directly": False,
     "canary_started": False,
+    "idle_begun": False,
 }
 
 

@@ -18,6 +18,8 @@ COMPONENT: Final = f"{GROUP}/component"
 """`worker` or `gateway`."""
 REVISION: Final = f"{GROUP}/revision"
 """Revision hash, on worker pods and everything that belongs to one revision."""
+CAPACITY: Final = f"{GROUP}/capacity"
+"""`reserved` or `spot`, on the pods of a revision that is divided (`pod.spot`)."""
 TRACK: Final = f"{GROUP}/track"
 """`stable`, `canary`, `previous`, `native` or `retiring`; only on a Deployment's own metadata,
 never on pods: promotion relabels and nothing restarts."""

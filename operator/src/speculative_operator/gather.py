@@ -5,7 +5,8 @@ itself, given back as `Unreadable`; a pass never fails for a bad object.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -89,7 +90,7 @@ def gather(
         refusals=refusals,
         revisions=revisions,
         older_renders=tuple(r for r in records if revisions[r.hash] is not r),
-        deployments={d.hash: d for d in _deployments(stores, key, uid)},
+        deployments=_by_revision(_deployments(stores, key, uid)),
         pods=tuple(_worker(pod, source) for pod in _of(pods, labels.COMPONENT_WORKER)),
         gateways=tuple(
             _gateway(pod, source, now)
@@ -201,6 +202,24 @@ def _deployments(stores: Stores, key: Key, uid: str) -> Iterator[DeploymentView]
                 restarted_at=_restarted_at(thing.get("spec", {}).get("template", {})),
                 failure=_replica_failure(thing),
             )
+
+
+def _by_revision(views: Iterable[DeploymentView]) -> dict[str, DeploymentView]:
+    """One view of each revision; of one that is divided (`pod.spot`) the sum of its parts."""
+    found: dict[str, DeploymentView] = {}
+    for view in sorted(views, key=lambda each: each.name):
+        other = found.get(view.hash)
+        found[view.hash] = view if other is None else _sum(other, view)
+    return found
+
+
+def _sum(first: DeploymentView, second: DeploymentView) -> DeploymentView:
+    return replace(
+        first,
+        replicas=first.replicas + second.replicas,
+        ready_replicas=first.ready_replicas + second.ready_replicas,
+        failure=first.failure or second.failure,
+    )
 
 
 def _replica_failure(deployment: JSON) -> str:

@@ -57,6 +57,7 @@ from speculative_api.v1alpha1.pod import HugePages as HugePages
 from speculative_api.v1alpha1.pod import ModelCache as ModelCache
 from speculative_api.v1alpha1.pod import Pod as Pod
 from speculative_api.v1alpha1.pod import Rdma as Rdma
+from speculative_api.v1alpha1.pod import Spot as Spot
 from speculative_api.v1alpha1.rollout import Capacity as Capacity
 from speculative_api.v1alpha1.rollout import Guard as Guard
 from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from speculative_api.base import Model
+from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.common import Opaque
 
 Quantity = Annotated[
@@ -34,6 +34,64 @@ class Rdma(Model):
     count: int = Field(default=1, ge=1, le=64, description="Devices per pod. Default 1.")
 
 
+class NodeLabel(Model):
+    """A label that tells spot nodes from the others."""
+
+    key: str = Field(
+        min_length=1,
+        max_length=317,
+        pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+        description="As in karpenter.sh/capacity-type, cloud.google.com/gke-spot or "
+        "kubernetes.azure.com/scalesetpriority.",
+    )
+    value: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+        description="As in `spot` or `true`.",
+    )
+
+
+class Spot(Model):
+    """Some pods on nodes that are cheap and may be taken away, the others never on such nodes."""
+
+    model_config = configuration(
+        rule(
+            "self.percent > 0 || self.nativePercent > 0",
+            "pod.spot needs percent or nativePercent: without them no pod is on a spot node",
+        ),
+    )
+    node_label: NodeLabel = Field(
+        description="What spot nodes have and no other node has. A taint with the same key and "
+        "value is tolerated by the pods that go there."
+    )
+    percent: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="Share of each revision's pods, rounded down. They prefer spot nodes; where "
+        "none has room they run anywhere. Default 0.",
+    )
+    min_reserved: int = Field(
+        default=1,
+        ge=0,
+        le=1000,
+        description="Of each revision so many pods are never on a spot node, as far as it has so "
+        "many. Default 1.",
+    )
+    native_percent: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="Share of the native lane's pods, rounded down; without a floor. Default 0.",
+    )
+    tolerations: list[Opaque] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Further tolerations of the pods that go to spot nodes, as in a Pod.",
+    )
+
+
 class Pod(Model):
     """How worker pods look to Kubernetes."""
 
@@ -60,6 +118,11 @@ class Pod(Model):
     affinity: Opaque | None = Field(default=None, description="Affinity, as in a Pod.")
     topology_spread_constraints: list[Opaque] = Field(
         default_factory=list, max_length=16, description="Spread constraints, as in a Pod."
+    )
+    spot: Spot | None = Field(
+        default=None,
+        description="Some pods on spot nodes, with a floor of pods on others. Absent: nodes are "
+        "chosen by the fields above alone.",
     )
     priority_class_name: str | None = Field(
         default=None, max_length=253, description="PriorityClass of worker pods."

@@ -16,6 +16,11 @@ def revision(name: str, hash_: str) -> str:
     return f"{name}-{hash_}"
 
 
+def part(name: str, hash_: str, capacity: str) -> str:
+    """Deployment of one part of a revision that is divided; the others have the revision's name."""
+    return f"{revision(name, hash_)}-spot" if capacity == "spot" else revision(name, hash_)
+
+
 def controller_revision(name: str, hash_: str, render: int) -> str:
     """ControllerRevision of one rendering; the first has the revision's own name."""
     return f"{revision(name, hash_)}-r{render}" if render else revision(name, hash_)

@@ -25,6 +25,7 @@ from speculative_operator.desired.restarts import (
 )
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.desired.services import revision_service, users_service
+from speculative_operator.desired.spot import parts
 from speculative_operator.desired.workers import pod_template, worker_deployment
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import RevisionRecord, Snapshot, Words
@@ -97,12 +98,19 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
         *(
             worker_deployment(
                 item.scale,
-                stamped(item.record.template, item.scale.hash, snapshot, decision),
+                part.template,
                 name=name,
                 metadata=metadata,
                 rollout=snapshot.spec.rollout,
+                capacity=part.capacity,
+                replicas=part.replicas,
             )
             for item in live
+            for part in parts(
+                item.scale,
+                stamped(item.record.template, item.scale.hash, snapshot, decision),
+                item.record.words,
+            )
         ),
         *(body for body in gateway if body["kind"] == "Deployment"),
         *((scaler,) if scaler else ()),

@@ -234,25 +234,33 @@ def worker_deployment(
     name: str,
     metadata: dict[str, Any],
     rollout: Rollout | None = None,
+    capacity: str = "",
+    replicas: int | None = None,
 ) -> dict[str, Any]:
     """The Deployment of one revision around its stored template.
 
     Args:
         metadata: namespace and owner references, shared by all children.
         rollout: says whether a restarted pod's successor may come on top.
+        capacity: which part of a divided revision (`spot.Part`); empty: all of it.
+        replicas: pods of that part; None: all that the scale asks for.
     """
     surge = rollout is None or _has_room(rollout, scale.replicas)
     own_labels = names.worker_labels(name, scale.hash)
+    if capacity:
+        own_labels |= {labels.CAPACITY: capacity}
+        pods = template["metadata"]
+        template = {**template, "metadata": {**pods, "labels": {**pods["labels"], **own_labels}}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
             **metadata,
-            "name": names.revision(name, scale.hash),
+            "name": names.part(name, scale.hash, capacity),
             "labels": own_labels | {labels.TRACK: scale.track},
         },
         "spec": {
-            "replicas": scale.replicas,
+            "replicas": scale.replicas if replicas is None else replicas,
             "revisionHistoryLimit": 1,
             "progressDeadlineSeconds": _startup_deadline(template) + IMAGE_PULL_SECONDS,
             "strategy": {
