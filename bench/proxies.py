@@ -85,26 +85,27 @@ class Way:
 async def ways(folder: Path, *, router: bool) -> AsyncIterator[list[Way]]:
     """All of them, running; `router` installs vllm-router in a virtual environment of its own."""
     async with AsyncExitStack() as stack:
-        worker = await _worker(stack, folder)
+        worker = await a_worker(stack, folder)
         found = [Way("direct", worker), await _ours(stack, folder, worker)]
         if router:
             found.append(await _router(stack, folder, worker))
         port = free_port()
         program = [sys.executable, "-c", PLAIN_PROXY, str(port), str(worker)]
-        plain = await _started(stack, folder, "aiohttp", program, port)
+        plain = await start(stack, folder, "aiohttp", program, port)
         found.append(Way("aiohttp proxy", port, lambda: [plain]))
         yield found
 
 
-async def _worker(stack: AsyncExitStack, folder: Path) -> int:
-    port, streams = free_port(), free_port()
-    program = [sys.executable, "-c", STREAMS, str(streams)]
-    await _started(stack, folder, "streams", program, streams)
+async def a_worker(stack: AsyncExitStack, folder: Path, *, streams: str = STREAMS) -> int:
+    """An Envoy that answers, in front of the program `streams`; its port."""
+    port, behind = free_port(), free_port()
+    program = [sys.executable, "-c", streams, str(behind)]
+    await start(stack, folder, "streams", program, behind)
     path = folder / "worker.json"
-    path.write_text(json.dumps(_worker_configuration(port, streams)))
+    path.write_text(json.dumps(_worker_configuration(port, behind)))
     binary = Path(envoy.__file__).parent / "_bin" / "envoy"
     program = [str(binary), "-c", str(path), "--concurrency", "1", "--disable-hot-restart"]
-    await _started(stack, folder, "worker", program, port)
+    await start(stack, folder, "worker", program, port)
     return port
 
 
@@ -208,7 +209,7 @@ async def _router(stack: AsyncExitStack, folder: Path, worker: int) -> Way:
         *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics)),
         *("--log-level", "error"),
     ]
-    pid = await _started(stack, folder, "vllm-router", arguments, port)
+    pid = await start(stack, folder, "vllm-router", arguments, port)
     return Way("vllm-router", port, lambda: [pid])
 
 
@@ -219,7 +220,7 @@ def _install_router() -> None:
     subprocess.run([pip, "install", "--quiet", package], check=True)  # noqa: S603
 
 
-async def _started(
+async def start(
     stack: AsyncExitStack, folder: Path, name: str, program: list[str], port: int
 ) -> int:
     with (folder / f"{name}.log").open("wb") as log:

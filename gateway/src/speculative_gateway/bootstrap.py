@@ -16,7 +16,6 @@ from .configuration import CDS_FILE, RDS_FILE, ROUTES, RTDS_FILE, WEIGHTS_LAYER,
 from .logs import loggers
 from .policies import COST_HEADER, filters
 from .settings import Settings
-from .usage import usage_filter
 
 LDS_FILE = "lds.json"
 NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
@@ -121,13 +120,14 @@ def _manager(settings: Settings) -> dict[str, Any]:
         "early_header_mutation_extensions": [_no_forged_headers()],
         "http_filters": [
             *filters(settings.xds),
-            usage_filter(),
             {
                 "name": "envoy.filters.http.router",
                 "typed_config": {
                     "@type": _FILTERS + "router.v3.Router",
                     # Neither what a request asks of Envoy nor what Envoy knows of workers.
                     "suppress_envoy_headers": True,
+                    # The clusters' counters of answers by code, which nobody reads: see `logs`.
+                    "dynamic_stats": False,
                 },
             },
         ],

@@ -1,26 +1,40 @@
-"""Pure: how many requests a client may have in flight, as Envoy's filter.
+"""Pure: what Envoy does with every answer in Lua, as one filter, and how much a client may have
+in flight.
 
 Envoy has no such limit by client. This one counts in Lua, whose state is one
 per worker thread: the operator gives such a gateway one thread. The script is
 the listener's, so its counts outlive a rewritten route; the limit is the
 route's. A client that leaves ends no script: its ticket hangs on the request's
 coroutine, which Envoy drops with the request, and the collector finds it.
+
+Tokens are counted by the same filter, since each event of a stream that passes
+through one more of them costs about 2 microseconds (measured, Envoy 1.40).
 """
 
 from typing import Any
 
 from speculative_api import labels
 
+from .usage import COUNT
+
+ANSWERS = "speculative.answers"
+"""Name of the filter."""
 CONCURRENCY = "speculative.concurrency"
-"""Name of the filter, its script and its dynamic metadata."""
+"""Name of the script of routes with a limit, and of its dynamic metadata."""
 RETRY_SECONDS = 1
 """When one of the client's requests ends nobody knows."""
 
 _LUA = "type.googleapis.com/envoy.extensions.filters.http.lua.v3."
-_SCRIPT = f"""
+_UNLIMITED = f"""
+{COUNT}
+function envoy_on_response(handle) count(handle) end
+"""
+_LIMITED = f"""
+{COUNT}
 local running = {{}}
 local clients = {{}}
 local guards = setmetatable({{}}, {{__mode = "k"}})
+local tickets = setmetatable({{}}, {{__mode = "k"}})
 local last = 0
 local function finish(ticket)
   local client = clients[ticket]
@@ -29,11 +43,13 @@ local function finish(ticket)
   local left = running[client] - 1
   running[client] = left > 0 and left or nil
 end
+-- All guards share one metatable; a finalized key stays in its table until it was finalized.
+local first_guard = newproxy(true)
+getmetatable(first_guard).__gc = function(guard) finish(tickets[guard]) end
 function envoy_on_request(handle)
   local most = handle:filterContext():get("most")
   -- Tokens without a name share one.
   local client = handle:headers():get("{labels.CLIENT_HEADER}") or ""
-  if most == nil then return end
   if (running[client] or 0) >= most then
     -- A guard is held by its table until the coroutine is gone: the second round finds it.
     collectgarbage()
@@ -45,30 +61,33 @@ function envoy_on_request(handle)
     return
   end
   last = last + 1
-  local ticket = last
-  clients[ticket] = client
+  clients[last] = client
   running[client] = (running[client] or 0) + 1
-  local guard = newproxy(true)
-  getmetatable(guard).__gc = function() finish(ticket) end
+  local guard = newproxy(first_guard)
+  tickets[guard] = last
   guards[coroutine.running()] = guard
-  handle:streamInfo():dynamicMetadata():set("{CONCURRENCY}", "ticket", ticket)
+  handle:streamInfo():dynamicMetadata():set("{CONCURRENCY}", "ticket", last)
 end
 function envoy_on_response(handle)
   local found = handle:streamInfo():dynamicMetadata():get("{CONCURRENCY}")
-  if found == nil then return end
-  local ticket = found["ticket"]
-  for _ in handle:bodyChunks() do end
-  finish(ticket)
+  local ticket = found and found["ticket"]
+  if not count(handle) then
+    for _ in handle:bodyChunks() do end
+  end
+  if ticket then finish(ticket) end
 end
 """
 
 
-def concurrency_filter() -> dict[str, Any]:
-    """The listener's filter; it does nothing until a route says how many."""
-    scripts = {CONCURRENCY: {"inline_string": _SCRIPT}}
+def answers_filter() -> dict[str, Any]:
+    """The listener's filter: it counts tokens; a route may have it limit clients as well."""
     return {
-        "name": CONCURRENCY,
-        "typed_config": {"@type": _LUA + "Lua", "source_codes": scripts},
+        "name": ANSWERS,
+        "typed_config": {
+            "@type": _LUA + "Lua",
+            "default_source_code": {"inline_string": _UNLIMITED},
+            "source_codes": {CONCURRENCY: {"inline_string": _LIMITED}},
+        },
     }
 
 

@@ -33,6 +33,8 @@ CONTENT = "speculative.content"
 Envoy's dump proves the content is in use (a version text proves nothing)."""
 
 _TYPE = "type.googleapis.com/"
+OFF = {"@type": _TYPE + "envoy.config.route.v3.FilterConfig", "disabled": True}
+"""A filter's settings of a route, whatever its kind: it has no part in the request."""
 _BOUND = re.compile(r"circuit_breakers\.(.+)\.default\.max_requests")
 
 

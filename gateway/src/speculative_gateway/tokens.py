@@ -11,7 +11,7 @@ from typing import Any
 
 from speculative_api import gateway, labels
 
-from .configuration import CONTENT, ECDS_FILE, TOKENS, digest, watched
+from .configuration import CONTENT, ECDS_FILE, OFF, TOKENS, digest, watched
 
 LONGEST_BYTES = 256 * 1024
 """Of a key set; issuers have a handful of keys."""
@@ -83,7 +83,6 @@ def tokens(jwt: gateway.Jwt | None, keys: KeySet) -> dict[str, Any]:
 
 def asked(jwt: gateway.Jwt | None) -> dict[str, Any]:
     """The filter's settings of a route. An unknown requirement is refused by Envoy with 403."""
-    settings: dict[str, Any] = {"@type": _FILTER + "PerRouteConfig"}
     if jwt is None:
-        return {**settings, "disabled": True}
-    return {**settings, "requirement_name": REQUIREMENT}
+        return OFF
+    return {"@type": _FILTER + "PerRouteConfig", "requirement_name": REQUIREMENT}
