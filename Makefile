@@ -83,7 +83,7 @@ test: check test-fast test-server e2e test-vllm demo summary  ## set-up and ever
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
-	@echo "  make soak-properties bench-analysis bench-abort bench-gateway bench-scale bench-simulated-pod bench-adaptive"
+	@echo "  make soak-properties bench-analysis bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -107,6 +107,10 @@ bench-abort: .venv/synced  ## from 200 aborts to weight 0 in every Envoy; ARGS=-
 
 bench-gateway: .venv/synced  ## the gateway beside vllm-router and a plain proxy; ARGS=--quick
 	$(BIN)/python -m bench.gateway $(ARGS)
+
+.PHONY: bench-gateway-filters
+bench-gateway-filters: .venv/synced  ## Envoy's CPU time for each part of the gateway; ARGS=--quick
+	$(BIN)/python -m bench.gateway_filters $(ARGS)
 
 bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated engine
 	$(BIN)/python -m bench.simulated_pod

@@ -134,7 +134,7 @@ VARIANTS: dict[str, Callable[[Parts], None]] = {
     "own answers": _without("manager", "local_reply_config"),
     "revision headers": _told_nothing,
     "all of them": _all_of(
-        _without_filters(policies.ADDRESSES, policies.API_KEYS, policies.TOKENS),
+        _without_filters(policies.ADDRESSES, policies.API_KEYS, configuration.TOKENS),
         _without_filters(policies.BODY_LIMIT, *_LIMITS),
         _without("host", "request_body_buffer_limit"),
         _without("manager", "access_log", "early_header_mutation_extensions", "local_reply_config"),
@@ -288,7 +288,7 @@ def _table(rows: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     """Measures, prints the table and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a third of the rounds")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
     size = {"rounds": 25}
     if not parser.parse_args().quick:
         size = {"rounds": 80}
