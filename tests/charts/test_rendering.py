@@ -72,7 +72,9 @@ def needed() -> dict[tuple[str, str], set[str]]:
     for resource in resources.WATCHED:
         need(resource, "get", "list", "watch")
     for resource in resources.CHILDREN:
-        need(resource, "create", "patch", "delete")
+        # A Job's template can't change: it is made and removed.
+        changes = () if resource is resources.JOB else ("patch",)
+        need(resource, "create", "delete", *changes)
     need(resources.SPECULATIVE_DEPLOYMENT, "patch", suffix="/status")
     need(resources.POD, "patch")
     need(resources.EVENT, "create", "patch")

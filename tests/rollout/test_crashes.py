@@ -22,18 +22,27 @@ from hypothesis.stateful import (
 from tests.builders import UID, a_spec
 from tests.rollout.assessments import ALL_FAILED, NOTHING, PROVEN, QUIET, WORSE
 from tests.rollout.cluster_world import ClusterWorld
+from tests.rollout.test_preflight_job import AWAY, LOST, REFUSED
+from tests.rollout.world import PASSES
 
 from speculative_api.gateway import Backend, Route
 from speculative_api.labels import ABORT, PROMOTE
 from speculative_operator.decision import Decision
+from speculative_operator.desired.revision import words_of
 from speculative_operator.rollout.decide import decide
-from speculative_operator.snapshot import RevisionRecord
+from speculative_operator.snapshot import CheckView, RevisionRecord
 
 STEPS = [{"weight": 20}, {"pause": {"durationSeconds": 20}}, {"weight": 60}, {"pause": {}}]
 MODES: dict[str, dict[str, Any]] = {
     "surge": {"guard": {"durationSeconds": 30, "keep": "One"}},
     "dynamic": {"guard": {"durationSeconds": 30}, "dynamicStable": True},
     "in place": {"guard": {"durationSeconds": 30, "keep": "None"}, "capacity": "InPlace"},
+    "checked": {"guard": {"durationSeconds": 30, "keep": "One"}, "preflight": "Job"},
+    "checked in place": {
+        "guard": {"durationSeconds": 30, "keep": "None"},
+        "capacity": "InPlace",
+        "preflight": "Job",
+    },
 }
 
 
@@ -58,6 +67,8 @@ class CrashingWorld(ClusterWorld):
             asked = {scale.hash: scale.replicas for scale in self.decisions[-1].scales}
         if self._written():
             self.status = decision.status
+        if self._written():
+            self._make_job(decision)
         # The route stands before the workers' Deployments, as in `desired_objects`.
         if self._written():
             self._write_route(decision)
@@ -144,7 +155,15 @@ class Operator(RuleBasedStateMachine):
         assert all(asked.get(name, 0) > 0 for name in serving), "pods go while gateways send"
         self.rules_hold()
 
-    @rule(writes=st.integers(0, 5))
+    @rule(
+        k=st.integers(3, 6),
+        found=st.sampled_from([PASSES, CheckView(), REFUSED, AWAY, LOST]),
+    )
+    def a_check_comes_to(self, k: int, found: CheckView) -> None:
+        """Only where checks are asked for; with the others it says nothing."""
+        self.world.checks[words_of(a_spec(k=k)).hash] = found
+
+    @rule(writes=st.integers(0, 6))
     def dies(self, writes: int) -> None:
         self._look(writes)
 
@@ -193,6 +212,9 @@ class Operator(RuleBasedStateMachine):
         assert status.stable is not None
         assert status.stable.hash not in {entry.hash for entry in status.retiring}
         assert not (status.canary and status.guard)
+        if "preflight" in self.rollout:
+            made = {pod.hash for pod in world.things}
+            assert made <= world.passed, "a pod was made before its revision was checked"
         self._never_backwards()
 
     def _never_backwards(self) -> None:
@@ -212,12 +234,14 @@ class Operator(RuleBasedStateMachine):
             return
         world = self.world
         world.deaf, world.loading, world.assessment = False, 1, QUIET
+        world.checks.clear()
         for number in range(300):
             canary, status = world.status.canary, world.status
             if canary is not None:
                 world.annotations[PROMOTE] = f"{canary.hash}/{canary.step}@end{number}"
             world.look(5)
-            if number > 5 and not (status.canary or status.guard or status.retiring):
+            checking = status.preflight is not None and status.preflight.outcome is None
+            if number > 5 and not (checking or status.canary or status.guard or status.retiring):
                 break
         for _ in range(10):
             world.look(5)

@@ -35,6 +35,8 @@ ORDER = [
     "restart_done",
     "restart_stalled",
     "restart_requested",
+    "preflight_dropped",
+    "preflight_ended",
     "stable_replaced_directly",
     "canary_started",
     "idle_begun",

@@ -15,11 +15,12 @@ from speculative_api.v1alpha1 import (
     SpeculativeDeploymentSpec,
     SpeculativeDeploymentStatus,
 )
-from speculative_api.worker import Digest, Termination
+from speculative_api.worker import Digest, PreflightReport, Termination
 from speculative_operator.decision import Assessment, Decision, Event
 from speculative_operator.desired import revision
 from speculative_operator.rollout.decide import decide
 from speculative_operator.snapshot import (
+    CheckView,
     DeploymentView,
     GatewayPod,
     HttpRoute,
@@ -28,6 +29,8 @@ from speculative_operator.snapshot import (
     Snapshot,
     WorkerPod,
 )
+
+PASSES = CheckView(report=PreflightReport())
 
 
 @dataclass
@@ -44,6 +47,12 @@ class World:
     """How the pods of a revision end instead of becoming ready."""
     digests: dict[str, Digest] = field(default_factory=dict)
     """What every pod of a revision says."""
+    checks: dict[str, CheckView] = field(default_factory=dict)
+    """What the Job that checks a revision comes to; one that is not named passes."""
+    jobs: set[str] = field(default_factory=set)
+    """Moments at which the checks began whose Jobs exist."""
+    passed: set[str] = field(default_factory=set)
+    """Revisions that a check let through."""
     unready: set[str] = field(default_factory=set)
     active: dict[str, int] = field(default_factory=dict)
     silent: bool = False
@@ -122,7 +131,25 @@ class World:
             gateways=(gateway,) if self.spec.gateway.mode.reads_back else (),
             route=self.route,
             http_route=self._http_route(),
+            check=self._check(),
         )
+
+    def _check(self) -> CheckView | None:
+        entry = self.status.preflight
+        if entry is None or entry.outcome is not None:
+            return None
+        if entry.started_at not in self.jobs:
+            return CheckView()
+        found = self.checks.get(entry.hash, PASSES)
+        if found.report is not None:
+            self.passed.add(entry.hash)
+        return found
+
+    def _make_job(self, decision: Decision) -> None:
+        """As `desired` does: the Job of a check under way and no other one."""
+        entry = decision.status.preflight
+        goes_on = entry is not None and entry.outcome is None
+        self.jobs = {entry.started_at} if entry is not None and goes_on else set()
 
     def _http_route(self) -> HttpRoute | None:
         if self.spec.gateway.mode is not GatewayMode.GATEWAY_API or not self.used:
@@ -141,6 +168,7 @@ class World:
             if scale.hash not in self.records:
                 number = len(self.records) + 1
                 self.records[scale.hash] = RevisionRecord(scale.hash, number, {}, {})
+        self._make_job(decision)
         self._kubernetes(decision)
         self._follow(decision)
         self.now += timedelta(seconds=seconds)

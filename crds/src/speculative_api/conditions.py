@@ -31,6 +31,9 @@ class Reason(StrEnum):
     FIRST_REVISION_FAILED = "FirstRevisionFailed"
     REVISION_STARTING = "RevisionStarting"
     CANARY_STARTING = "CanaryStarting"
+    PREFLIGHT_RUNNING = "PreflightRunning"
+    PREFLIGHT_PASSED = "PreflightPassed"
+    PREFLIGHT_STALLED = "PreflightStalled"
     CANARY_WEIGHTED = "CanaryWeighted"
     CAPACITY_BLOCKED = "CapacityBlocked"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
@@ -90,6 +93,12 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.FIRST_REVISION_FAILED: "The only revision there is can never start; fix the spec.",
     Reason.REVISION_STARTING: "The first revision is loading its model.",
     Reason.CANARY_STARTING: "A canary is loading its model; it gets no traffic yet.",
+    Reason.PREFLIGHT_RUNNING: "A Job without a GPU checks the files of a revision's models; none "
+    "of its pods exists yet.",
+    Reason.PREFLIGHT_PASSED: "Nothing in the files speaks against the revision; the message has "
+    "what often disappoints.",
+    Reason.PREFLIGHT_STALLED: "The Job that checks a revision came to no result; the revision is "
+    "parked and checked again by itself.",
     Reason.CAPACITY_BLOCKED: "The canary's pods can't be scheduled, or a quota forbids them: the "
     "message has the words of the scheduler. At its deadline it is taken out and parked, and tried "
     "again by itself.",

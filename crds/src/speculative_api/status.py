@@ -175,11 +175,29 @@ class ParkedStatus(Model):
 
     hash: str = Field(max_length=10, description="Hash of the revision.")
     reason: str = Field(
-        max_length=64, description="CapacityBlocked, ImageUnavailable or HubUnreachable."
+        max_length=64,
+        description="CapacityBlocked, ImageUnavailable, HubUnreachable or PreflightStalled.",
     )
     message: str = Field(default="", max_length=1024, description="With the scheduler's words.")
     attempts: int = Field(description="Attempts so far; the wait doubles with each.")
     until: str = Field(description="When it is tried again (RFC 3339).")
+
+
+class PreflightStatus(Model):
+    """The check of a revision by a Job, before any of its pods is made."""
+
+    hash: str = Field(max_length=10, description="Hash of the revision.")
+    started_at: str = Field(
+        description="When it was decided (RFC 3339); the Job's name has this moment in it."
+    )
+    outcome: Literal["Passed"] | None = Field(
+        default=None,
+        description="Absent while it goes on. One that failed or was parked is in failedRevisions "
+        "or parked instead.",
+    )
+    message: str = Field(
+        default="", max_length=4096, description="What often disappoints, as the check found it."
+    )
 
 
 class Verdict(Model):
@@ -219,6 +237,10 @@ class SpeculativeDeploymentStatus(Model):
     )
     parked: ParkedStatus | None = Field(
         default=None, description="The revision that waits for GPUs, an image or a hub."
+    )
+    preflight: PreflightStatus | None = Field(
+        default=None,
+        description="The check of the revision that is about to start, with rollout.preflight Job.",
     )
     verdict: Verdict | None = Field(default=None, description="The last decision.")
     observed_retry: str | None = Field(

@@ -249,6 +249,13 @@ class Digest(_Lenient):
     """Whole requests, waiting included."""
 
 
+class PreflightReport(_Lenient):
+    """What a check that refused nothing found, written to `TERMINATION_PATH` (4096 bytes)."""
+
+    notes: tuple[Annotated[str, Field(max_length=2048)], ...] = ()
+    """What often disappoints, a sentence each."""
+
+
 class Termination(_Lenient):
     """The worker's last words, written to `TERMINATION_PATH` (at most 4096 bytes).
 

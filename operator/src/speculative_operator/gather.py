@@ -13,12 +13,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from speculative_api import labels
-from speculative_api.conditions import WorkerReason
 from speculative_api.gateway import ROUTE_KEY, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
-from speculative_api.worker import Termination
 from speculative_operator.cluster.autoscaler import autoscaler_of
 from speculative_operator.cluster.http_routes import http_route_of
+from speculative_operator.cluster.last_words import termination_of, waiting_reason_of
+from speculative_operator.cluster.preflights import check_of
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 
 _OVER: Final = ("Succeeded", "Failed")
 """Phases of a pod that runs nothing any more; an evicted one stays around as Failed."""
-_STARTING: Final = ("ContainerCreating", "PodInitializing")
 
 Stores = Mapping[str, Store]
 
@@ -100,6 +99,7 @@ def gather(
         autoscaler=autoscaler_of(stores, key, uid),
         route=route_of(stores, key, uid),
         http_route=http_route_of(stores, key, uid),
+        check=check_of(stores, key, uid, status.preflight),
         missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),
     )
 
@@ -242,8 +242,8 @@ def _worker(pod: JSON, source: Source) -> WorkerPod:
         address=status.get("podIP", ""),
         restarts=sum(int(container.get("restartCount", 0)) for container in containers),
         restarted_at=_restarted_at(pod),
-        termination=_termination(containers),
-        waiting_reason=_waiting_reason(status, containers),
+        termination=termination_of(containers),
+        waiting_reason=waiting_reason_of(status, containers),
         digest=source.digest(uid_of(pod)),
     )
 
@@ -261,47 +261,6 @@ def _gateway(pod: JSON, source: Source, now: datetime) -> GatewayPod:
         state=source.state(uid_of(pod)),
         silent_seconds=silent,
     )
-
-
-def _termination(containers: list[JSON]) -> Termination | None:
-    """The newest last word of a container that ended badly."""
-    ends = [
-        end
-        for container in containers
-        for state in ("state", "lastState")
-        if (end := (container.get(state) or {}).get("terminated")) and end.get("exitCode")
-    ]
-    if not ends:
-        return None
-    newest = max(ends, key=lambda end: str(end.get("finishedAt", "")))
-    try:
-        said = Termination.model_validate_json(newest.get("message") or "")
-    except ValidationError:
-        return _unsaid(newest)
-    if said.reason in set(WorkerReason):
-        return said
-    # A newer worker's, or no worker of ours: its word is kept where any text may stand.
-    detail = f"{said.reason[:64]}: {said.detail}"
-    return said.model_copy(update={"reason": WorkerReason.ENGINE_CRASHED, "detail": detail})
-
-
-def _unsaid(end: JSON) -> Termination:
-    """Ended without our words: killed, or not our image."""
-    why, code = end.get("reason", ""), end.get("exitCode")
-    detail = f"exit code {code} {why} {str(end.get('message') or '')[-1024:]}".strip()
-    reason = WorkerReason.HOST_MEMORY if why == "OOMKilled" else WorkerReason.ENGINE_CRASHED
-    return Termination(reason=reason, retryable=True, detail=detail)
-
-
-def _waiting_reason(status: JSON, containers: list[JSON]) -> str:
-    for condition in status.get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"{condition.get('reason', '')}: {condition.get('message', '')}"[:1024]
-    for container in containers:
-        waiting = (container.get("state") or {}).get("waiting")
-        if waiting and waiting.get("reason") not in _STARTING:
-            return f"{waiting.get('reason', '')}: {waiting.get('message', '')}"[:1024]
-    return ""
 
 
 def _is_ready(pod: JSON) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from speculative_api.conditions import WorkerReason
 from speculative_api.gateway import GatewayState, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
-from speculative_api.worker import Digest, Termination
+from speculative_api.worker import Digest, PreflightReport, Termination
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,20 @@ class HttpRoute:
     parents: tuple[RouteParent, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """The Job that checks a revision, as far as it got; `status.preflight` says which one."""
+
+    report: PreflightReport | None = None
+    """What it found, once it has passed."""
+    termination: Termination | None = None
+    """Its newest last word, if it ended badly."""
+    waiting_reason: str = ""
+    """Why its pod does not run."""
+    failure: str = ""
+    """Why Kubernetes gave it up, or why nobody knows what it found; empty while it goes on."""
+
+
 def _phase(pod: WorkerPod) -> str:
     """How far a starting worker is, so that a slow start is not taken for a dead one."""
     digest = pod.digest
@@ -173,6 +187,8 @@ class Snapshot:
     """The route as last written, from the ConfigMap."""
     http_route: HttpRoute | None = None
     """With `gateway.mode: GatewayAPI`: the route as last written."""
+    check: CheckView | None = None
+    """Of the pre-flight that status says is under way; None without one."""
     missing_kinds: frozenset[str] = frozenset()
     """Kinds that this cluster does not have, or that we may not read."""
 

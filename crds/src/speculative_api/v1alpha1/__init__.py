@@ -16,6 +16,7 @@ from speculative_api.status import GuardStatus as GuardStatus
 from speculative_api.status import IdleStatus as IdleStatus
 from speculative_api.status import ParkedStatus as ParkedStatus
 from speculative_api.status import PendingNotification as PendingNotification
+from speculative_api.status import PreflightStatus as PreflightStatus
 from speculative_api.status import RestartStatus as RestartStatus
 from speculative_api.status import RetiringStatus as RetiringStatus
 from speculative_api.status import SpeculativeDeploymentStatus as SpeculativeDeploymentStatus
@@ -63,6 +64,7 @@ from speculative_api.v1alpha1.rollout import Guard as Guard
 from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep
 from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusivePolicy
 from speculative_api.v1alpha1.rollout import PauseStep as PauseStep
+from speculative_api.v1alpha1.rollout import Preflight as Preflight
 from speculative_api.v1alpha1.rollout import Rollout as Rollout
 from speculative_api.v1alpha1.rollout import RolloutStep as RolloutStep
 from speculative_api.v1alpha1.simulation import Fault as Fault

@@ -57,6 +57,13 @@ class GuardKeep(StrEnum):
     NONE = "None"
 
 
+class Preflight(StrEnum):
+    """Where a new revision's models are checked first."""
+
+    IN_POD = "InPod"
+    JOB = "Job"
+
+
 class Guard(Model):
     """Judging goes on after promotion, with the old revision kept as concurrent control."""
 
@@ -141,6 +148,16 @@ class Rollout(Model):
         description="When a timed pause ends without anything to judge by, or the canary looks "
         "worse without proof: Pause (wait for a person; if it clears up, the pause begins again "
         "by itself), Abort, or Advance. Default Pause.",
+    )
+    preflight: Preflight = Field(
+        default=Preflight.IN_POD,
+        description="Where the files of a new revision's models are checked first. InPod: by its "
+        "own pods, before the engine starts; they hold their GPUs meanwhile. Job: by a Job without "
+        "a GPU, on the same kind of node with the same volumes and variables, before any of its "
+        "pods is made; of hf:// models it reads config, tokenizer and headers only. What can never "
+        "work fails the revision, a hub that is away parks it. progressDeadlineSeconds counts for "
+        "the Job, and anew for the pods, which check once more. Nothing is checked with a "
+        "simulated engine. Default InPod.",
     )
     max_rollbacks_per_hour: int = Field(
         default=0,

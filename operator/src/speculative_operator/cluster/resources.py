@@ -48,6 +48,8 @@ HTTP_ROUTE: Final = Resource(
 AUTOSCALER: Final = Resource(
     "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )
+JOB: Final = Resource("batch/v1", "Job", "jobs", optional=True)
+"""Optional, so that an operator whose chart does not grant it yet serves on without."""
 POD: Final = Resource("v1", "Pod", "pods")
 EVENT: Final = Resource("v1", "Event", "events")
 SECRET: Final = Resource("v1", "Secret", "secrets")
@@ -64,6 +66,7 @@ CHILDREN: Final = (
     DISRUPTION_BUDGET,
     HTTP_ROUTE,
     AUTOSCALER,
+    JOB,
 )
 """What the operator creates and prunes."""
 WATCHED: Final = (SPECULATIVE_DEPLOYMENT, *CHILDREN, POD)

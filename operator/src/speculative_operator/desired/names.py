@@ -4,6 +4,7 @@ The resource's name has at most 40 characters (a rule of the CRD), so the
 longest name here, name plus hash, fits a Service's 63.
 """
 
+from datetime import datetime
 from typing import Any
 
 from speculative_api import labels
@@ -39,6 +40,14 @@ def route(name: str) -> str:
 def evidence(name: str) -> str:
     """ConfigMap that holds what was measured about a canary so far."""
     return f"{name}{labels.EVIDENCE_SUFFIX}"
+
+
+def preflight(name: str, hash_: str, started_at: str) -> str:
+    """Job that checks a revision; another attempt has another name, so that none is taken for it.
+
+    At most 60 characters.
+    """
+    return f"{revision(name, hash_)}-{int(datetime.fromisoformat(started_at).timestamp()):x}"
 
 
 def common_labels(name: str) -> Labels:

@@ -17,6 +17,7 @@ from speculative_operator.desired.autoscaling import autoscaler
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.http_route import http_route
 from speculative_operator.desired.native import NativeLane, native_lane
+from speculative_operator.desired.preflight import preflight_jobs
 from speculative_operator.desired.restarts import (
     kept_renders,
     record_in_force,
@@ -43,11 +44,12 @@ OWNED_KINDS: Final = (
     ("policy/v1", "PodDisruptionBudget"),
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
+    ("batch/v1", "Job"),
 )
 """(apiVersion, kind) of everything that may be here: what pruning looks through."""
 LONGEST_CAUSE: Final = 1024
 """Characters of a change cause that are kept with a revision."""
-CREATE_ONLY: Final = frozenset({"ControllerRevision"})
+CREATE_ONLY: Final = frozenset({"ControllerRevision", "Job"})
 """Kinds that are created once and never applied: their content is immutable."""
 
 _ROUTES: Final = ("ConfigMap", "HTTPRoute")
@@ -114,6 +116,7 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
         ),
         *(body for body in gateway if body["kind"] == "Deployment"),
         *((scaler,) if scaler else ()),
+        *preflight_jobs(snapshot, decision, settings, metadata=metadata),
     )
 
 

@@ -45,16 +45,21 @@ def blockage(snapshot: Snapshot, revision: str) -> Blockage | None:
 
 
 def _of_pod(pod: WorkerPod) -> Blockage | None:
-    said = pod.waiting_reason
-    kind = said.partition(":")[0]
-    if kind in _PLACE:
-        return Blockage(Reason.CAPACITY_BLOCKED, said)
-    if kind in _PULL:
-        return Blockage(Reason.IMAGE_UNAVAILABLE, said)
+    reason = reason_of_waiting(pod.waiting_reason)
+    if reason is not None:
+        return Blockage(reason, pod.waiting_reason)
     end = pod.termination
     if end is not None and end.reason == WorkerReason.HUB_UNREACHABLE:
         return Blockage(Reason.HUB_UNREACHABLE, end.detail.partition("\n")[0][:400])
     return None
+
+
+def reason_of_waiting(said: str) -> Reason | None:
+    """What keeps a pod from running, by the words of the scheduler or the kubelet."""
+    kind = said.partition(":")[0]
+    if kind in _PLACE:
+        return Reason.CAPACITY_BLOCKED
+    return Reason.IMAGE_UNAVAILABLE if kind in _PULL else None
 
 
 def parked_again(snapshot: Snapshot, revision: str, found: Blockage, message: str) -> ParkedStatus:

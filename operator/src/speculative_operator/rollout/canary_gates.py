@@ -14,6 +14,7 @@ from speculative_operator.rollout.blocked import Blockage, blockage, is_waiting,
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal
 from speculative_operator.rollout.load import load_words
+from speculative_operator.rollout.preflight_gates import checked
 from speculative_operator.rollout.restarting import is_restarting
 from speculative_operator.rollout.returning import new_guard
 from speculative_operator.rollout.steps import (
@@ -239,10 +240,11 @@ def canary_started(snapshot: Snapshot, _: Assessment) -> Transition | None:
     event = Event(
         Reason.CANARY_STARTING, f"Revision {number} ({revision}) is tried in {count} steps."
     )
-    return transition(
+    start = transition(
         snapshot,
         event,
         canary=canary,
         observed_abort=present(snapshot, ABORT),
         observed_promote=present(snapshot, PROMOTE),
     )
+    return checked(snapshot, revision, start)

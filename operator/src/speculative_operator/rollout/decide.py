@@ -15,6 +15,7 @@ from speculative_operator.rollout import (
     idle_gates,
     mode_gates,
     pausing,
+    preflight_gates,
     removal_gates,
     restarting,
     returning,
@@ -67,6 +68,8 @@ GATES: Final[tuple[Gate, ...]] = (
     restarting.restart_done,
     restarting.restart_stalled,
     restarting.restart_requested,
+    preflight_gates.preflight_dropped,
+    preflight_gates.preflight_ended,
     stable_gates.stable_replaced_directly,
     canary_gates.canary_started,
     idle_gates.idle_begun,
@@ -128,6 +131,8 @@ def decide(snapshot: Snapshot, assessment: Assessment | None = None) -> Decision
 
 def _next_look(snapshot: Snapshot) -> float:
     status = snapshot.status
+    if status.preflight is not None and status.preflight.outcome is None:
+        return STARTING_SECONDS
     if status.stable is None:
         return IDLE_SECONDS
     if status.retiring:

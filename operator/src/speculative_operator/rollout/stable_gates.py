@@ -7,6 +7,7 @@ from speculative_api.labels import RETRY
 from speculative_api.v1alpha1 import RetiringStatus, StableStatus
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.capacity import gives_up_capacity
+from speculative_operator.rollout.preflight_gates import checked
 from speculative_operator.rollout.times import stamp
 from speculative_operator.rollout.transition import (
     Transition,
@@ -27,7 +28,8 @@ def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
     asked = snapshot.annotations.get(RETRY)
     if not asked or asked == snapshot.status.observed_retry or len(asked) > 256:
         return None
-    if snapshot.status.stable is None:
+    nothing_yet = snapshot.status.stable is None
+    if nothing_yet and not (snapshot.status.failed_revisions or snapshot.status.parked):
         # Status may have been emptied: first find out what is in service.
         return None
     revision = asked.partition("@")[0]
@@ -45,8 +47,15 @@ def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
         Event("RetryRequested", message),
         failed_revisions=kept,
         parked=None if waits else parked,
+        # What was found in its files then may be another thing now.
+        preflight=None if forgotten and _is_over(snapshot, revision) else snapshot.status.preflight,
         observed_retry=asked,
     )
+
+
+def _is_over(snapshot: Snapshot, revision: str) -> bool:
+    entry = snapshot.status.preflight
+    return entry is not None and entry.hash == revision and entry.outcome is not None
 
 
 def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
@@ -91,7 +100,7 @@ def first_revision(snapshot: Snapshot, _: Assessment) -> Transition | None:
     revision = snapshot.words.hash
     stable = StableStatus(revision=next_number(snapshot, revision), hash=revision)
     event = Event(Reason.REVISION_STARTING, f"Revision {stable.revision} ({revision}) starts.")
-    return transition(snapshot, event, stable=stable)
+    return checked(snapshot, revision, transition(snapshot, event, stable=stable))
 
 
 def stable_available(snapshot: Snapshot, _: Assessment) -> Transition | None:
@@ -143,4 +152,6 @@ def stable_replaced_directly(snapshot: Snapshot, _: Assessment) -> Transition | 
         f"Revision {stable.revision} ({revision}) replaces {status.stable.hash} directly: "
         "no pod of that was serving."
     )
-    return transition(snapshot, Event(Reason.SUPERSEDED, message), stable=stable, retiring=retiring)
+    event = Event(Reason.SUPERSEDED, message)
+    start = transition(snapshot, event, stable=stable, retiring=retiring)
+    return checked(snapshot, revision, start)

@@ -9,6 +9,7 @@ from speculative_api.v1alpha1 import (
     CanaryStatus,
     Condition,
     GuardStatus,
+    ParkedStatus,
     RestartStatus,
     SpeculativeDeploymentStatus,
     StableStatus,
@@ -27,6 +28,7 @@ from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.idle_gates import idle_condition
 from speculative_operator.rollout.leaving import leaving_weight, stable_pods
 from speculative_operator.rollout.pausing import is_paused
+from speculative_operator.rollout.preflight_gates import notes_of_wanted, running_words
 from speculative_operator.rollout.remarks import remarks, silence
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
@@ -154,13 +156,21 @@ def _accepted(snapshot: Snapshot) -> Found:
     if snapshot.refusals:
         message = f"The API server refuses {'; '.join(snapshot.refusals)}. Correct the spec."
         return kind, "False", Reason.INVALID_SPEC, message
-    message = " ".join(["The spec can be rendered.", *(f"{text}." for text in snapshot.warnings)])
+    notes = notes_of_wanted(snapshot)
+    said = (f"{text.rstrip('.')}." for text in (*snapshot.warnings, *([notes] if notes else [])))
+    message = " ".join(["The spec can be rendered.", *said])
     return kind, "True", Reason.VALID, message
 
 
 def _available(snapshot: Snapshot) -> Found:
     kind, stable = ConditionType.AVAILABLE, snapshot.status.stable
     if stable is None:
+        failed = next(
+            (e for e in snapshot.status.failed_revisions if e.hash == wanted(snapshot)), None
+        )
+        if failed is not None:
+            message = f"{failed.reason}: {failed.message}"
+            return kind, "False", Reason.FIRST_REVISION_FAILED, message
         return kind, "False", Reason.STABLE_NOT_READY, "There is no revision yet."
     failed = next((e for e in snapshot.status.failed_revisions if e.hash == stable.hash), None)
     if failed is not None and stable.available_at is None:
@@ -180,12 +190,14 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
     kind, status = ConditionType.PROGRESSING, snapshot.status
     stable, canary, guard = status.stable, status.canary, status.guard
     if stable is None:
-        return kind, "False", Reason.INVALID_SPEC, "Nothing to start: the spec is refused."
+        return kind, *_before_the_first(snapshot)
     if canary is not None:
         reason, message = _canary(snapshot, assessment)
         return kind, "Unknown" if canary.held else "True", reason, message
     if guard is not None:
         return kind, "True", *_guard(snapshot, stable, guard)
+    if checking := running_words(snapshot):
+        return kind, "True", Reason.PREFLIGHT_RUNNING, checking
     failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
     if failed is not None:
         if stable.hash == failed.hash:
@@ -203,13 +215,8 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
             Reason.REMOVING_REVISION,
             f"Taking {names} out of the gateways.{_keeps(snapshot)}",
         )
-    entry = status.parked
-    if entry is not None and is_waiting(snapshot):
-        message = (
-            f"{entry.hash} could not begin: {entry.message}. It is tried again at {entry.until} "
-            f"(attempt {entry.attempts + 1}), or after `kubectl speculative retry`."
-        )
-        return kind, "False", Reason(entry.reason), message
+    if status.parked is not None and is_waiting(snapshot):
+        return kind, *_waiting(status.parked)
     waits = parked(snapshot)
     if waits is not None and stable.available_at is not None:
         message = (
@@ -228,6 +235,27 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
     if is_released(status):
         message = f"{message} Nobody asks: pods are released."
     return kind, "True", Reason.COMPLETE, message
+
+
+def _before_the_first(snapshot: Snapshot) -> tuple[State, Reason, str]:
+    """While nothing has started yet: refused, checked by a Job, or found to be hopeless."""
+    if checking := running_words(snapshot):
+        return "True", Reason.PREFLIGHT_RUNNING, checking
+    status = snapshot.status
+    failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
+    if failed is not None:
+        return "False", Reason.FIRST_REVISION_FAILED, f"{failed.reason}: {failed.message}"
+    if status.parked is not None and is_waiting(snapshot):
+        return _waiting(status.parked)
+    return "False", Reason.INVALID_SPEC, "Nothing to start: the spec is refused."
+
+
+def _waiting(entry: ParkedStatus) -> tuple[State, Reason, str]:
+    message = (
+        f"{entry.hash} could not begin: {entry.message}. It is tried again at {entry.until} "
+        f"(attempt {entry.attempts + 1}), or after `kubectl speculative retry`."
+    )
+    return "False", Reason(entry.reason), message
 
 
 def _guard(snapshot: Snapshot, stable: StableStatus, guard: GuardStatus) -> tuple[Reason, str]:
