@@ -3,7 +3,8 @@
 Keys of an input: `revisions` (name -> spec as a user writes it), `asked` (the
 one the resource holds now), `stable`/`canary` (names), `stored` (names whose
 ControllerRevision exists), `scales`, `shares`, `native` (old native pods),
-`ready` (names of revisions with a ready pod), `idle` (that part of status).
+`ready` (names of revisions with a ready pod), `idle` (that part of status),
+`checked` (the one that a Job checks).
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.builders import NAME, a_deployment, a_pod, a_record, a_snapshot, a_status
+from tests.builders import NAME, a_deployment, a_pod, a_record, a_snapshot, a_status, stamp
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_operator.decision import Decision, Scale, Share
@@ -46,6 +47,7 @@ def world(case: str) -> tuple[Snapshot, Decision]:
         canary=words[raw["canary"]] if "canary" in raw else None,
         available=raw.get("available", True),
         **({"idle": raw["idle"]} if "idle" in raw else {}),
+        **({"preflight": _preflight(words[raw["checked"]])} if "checked" in raw else {}),
     )
     lane = raw.get("native", [])
     snapshot = a_snapshot(
@@ -58,6 +60,10 @@ def world(case: str) -> tuple[Snapshot, Decision]:
         pods=_pods(raw, words, native),
     )
     return snapshot, _decision(raw, words, status=status)
+
+
+def _preflight(words: Words) -> dict[str, str]:
+    return {"hash": words.hash, "startedAt": stamp()}
 
 
 def _stored(words: Words, number: int = 1) -> RevisionRecord:

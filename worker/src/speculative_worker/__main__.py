@@ -1,12 +1,16 @@
-"""`python -m speculative_worker run | simulate`.
+"""`python -m speculative_worker run | preflight | simulate`.
 
-`run` is the worker, PID 1 of a pod; `simulate` is the simulated engine alone,
+`run` is the worker, PID 1 of a pod; `preflight` checks its models in a Job
+before there is one; `simulate` is the simulated engine alone,
 which `run` starts when the configuration asks for it.
 """
 
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from speculative_worker.settings import Settings
 
 
 def _leave(number: int, _: object) -> None:
@@ -17,7 +21,7 @@ def main() -> int:
     """The command; its exit code."""
     # PID 1 has no default for SIGTERM: without a handler it would be lost during the imports.
     signal.signal(signal.SIGTERM, _leave)
-    commands = {"run": _run, "simulate": _simulate}
+    commands = {"run": _run, "preflight": _preflight, "simulate": _simulate}
     if sys.argv[1:] not in [[name] for name in commands]:
         _explain(list(commands))
     return commands[sys.argv[1]]()
@@ -36,22 +40,35 @@ def _explain(commands: list[str]) -> NoReturn:
 def _run() -> int:
     import asyncio
 
+    from speculative_worker.supervisor import run
+
+    settings = _settings()
+    return asyncio.run(run(settings)) if settings is not None else 2
+
+
+def _preflight() -> int:
+    from speculative_worker.checking import run_check
+
+    settings = _settings()
+    return run_check(settings) if settings is not None else 2
+
+
+def _settings() -> "Settings | None":
+    """None, with the last words written, where the environment does not describe a worker."""
     from speculative_api.conditions import WorkerReason
     from speculative_worker import termination
     from speculative_worker.errors import WorkerFailure
     from speculative_worker.settings import SettingsError, process_environment, settings_from
-    from speculative_worker.supervisor import run
 
     environment = process_environment()
     try:
-        settings = settings_from(environment)
+        return settings_from(environment)
     except SettingsError as error:
         failure = WorkerFailure(WorkerReason.INVALID_ARGUMENTS, str(error), retryable=False)
         print(failure, file=sys.stderr)
         path = environment.get("TERMINATION_PATH", termination.TERMINATION_PATH)
         termination.write(termination.message(failure), path)
-        return 2
-    return asyncio.run(run(settings))
+        return None
 
 
 def _simulate() -> int:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from speculative_api.conditions import WorkerReason
+from speculative_api.model_files import REFUSALS, UNWANTED, status_of
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
 
-_UNWANTED: Final = ("*.msgpack", "*.h5", "*.onnx", "*.ot", "original/*")
-_REFUSALS: Final = (401, 403, 404)
 _LOOK_SECONDS: Final = 1.0
 _STEP_PERCENT: Final = 10
 _GIBIBYTE: Final = 2**30
@@ -68,12 +67,12 @@ def downloaded(
                 # Everything at the commit that was looked at, whatever moves meanwhile.
                 revision=plan.commit if plan is not None else revision,
                 cache_dir=cache,
-                ignore_patterns=list(_UNWANTED),
+                ignore_patterns=list(UNWANTED),
             )
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
         # HTTPError is that of the HTTP library which this hub version uses, in whatever module;
         # OfflineModeIsEnabled, LocalEntryNotFoundError and socket errors are OSErrors.
-        if _status(error) in _REFUSALS:
+        if status_of(error) in REFUSALS:
             raise _refused(name, error) from error
         raise _unreachable(name, error) from error
     commit = plan.commit if plan is not None else ""
@@ -90,11 +89,11 @@ def _plan(repository: str, revision: str | None, cache: Path) -> _Plan | None:
             repository,
             revision=revision,
             cache_dir=cache,
-            ignore_patterns=list(_UNWANTED),
+            ignore_patterns=list(UNWANTED),
             dry_run=True,
         )
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
-        if _status(error) in _REFUSALS:
+        if status_of(error) in REFUSALS:
             raise
         return None
     if not files:
@@ -107,12 +106,17 @@ def _require_room(name: str, plan: _Plan, cache: Path) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache).free
     if plan.missing_bytes > free:
-        raise WorkerFailure(
-            WorkerReason.DISK_TOO_SMALL,
-            f"{name}: {_size(plan.missing_bytes)} are to be fetched and {cache} has {_size(free)} "
-            "free; give modelCache a larger claim, or the container more ephemeral storage",
-            retryable=False,
-        )
+        raise too_large(name, plan.missing_bytes, cache, free)
+
+
+def too_large(name: str, missing_bytes: int, cache: Path, free: int) -> WorkerFailure:
+    """More is to be fetched than there is room for."""
+    return WorkerFailure(
+        WorkerReason.DISK_TOO_SMALL,
+        f"{name}: {_size(missing_bytes)} are to be fetched and {cache} has {_size(free)} "
+        "free; give modelCache a larger claim, or the container more ephemeral storage",
+        retryable=False,
+    )
 
 
 class _Watch:
@@ -162,16 +166,6 @@ def _held(folder: Path) -> int:
 
 def _size(count: int) -> str:
     return f"{count / _GIBIBYTE:.1f} GiB"
-
-
-def _status(error: BaseException | None) -> int | None:
-    """The hub's answer behind an error: the library wraps one in the other."""
-    while error is not None:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        if isinstance(status, int):
-            return status
-        error = error.__cause__ or error.__context__
-    return None
 
 
 def _refused(name: str, error: Exception) -> WorkerFailure:

@@ -6,25 +6,23 @@ cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
 
 import asyncio
 import contextlib
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from speculative_api.conditions import WorkerReason
 from speculative_api.model_facts import ModelFacts, Unreadable, facts_of
+from speculative_api.model_files import CLAIM, HUB, FolderFiles, NotHere
 from speculative_worker.downloads import Progress, downloaded
 from speculative_worker.errors import WorkerFailure
-from speculative_worker.folder import FolderFiles, gpu_bytes
+from speculative_worker.gpu import gpu_bytes
 from speculative_worker.log import log
 from speculative_worker.preflight import preflight
 from speculative_worker.settings import Settings
 
 _Result = TypeVar("_Result")
-_HUB: Final = re.compile(r"^hf://(?P<repository>[^/@\s]+/[^/@\s]+)(@(?P<revision>\S+))?$")
-_CLAIM: Final = re.compile(r"^pvc://(?P<claim>[a-z0-9.-]+)/(?P<path>\S+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +106,28 @@ async def _aside(work: Callable[..., _Result], *arguments: Any) -> _Result:
 
 
 def _resolve(source: str, settings: Settings, commits: dict[str, str], progress: Progress) -> Path:
-    if source.startswith("file://"):
-        return Path(source.removeprefix("file://"))
-    if claim := _CLAIM.match(source):
-        return Path(settings.claims_directory) / claim["claim"] / claim["path"]
-    if hub := _HUB.match(source):
+    if folder := mounted(source, settings):
+        return folder
+    if hub := HUB.match(source):
         cache = settings.config.cache_directory
         found = downloaded(hub["repository"], hub["revision"], cache, progress)
         commits[source] = found.commit
         return found.folder
-    raise WorkerFailure(
+    raise unknown(source)
+
+
+def mounted(source: str, settings: Settings) -> Path | None:
+    """The folder of a model that is mounted into this pod; None for other sources."""
+    if source.startswith("file://"):
+        return Path(source.removeprefix("file://"))
+    if claim := CLAIM.match(source):
+        return Path(settings.claims_directory) / claim["claim"] / claim["path"]
+    return None
+
+
+def unknown(source: str) -> WorkerFailure:
+    """A source of no kind that this worker knows."""
+    return WorkerFailure(
         WorkerReason.MODEL_NOT_FOUND,
         f"model source {source!r} is not hf://owner/name, pvc://claim/path or file:///path",
         retryable=False,
@@ -127,18 +137,19 @@ def _resolve(source: str, settings: Settings, commits: dict[str, str], progress:
 def _adapter(source: str, resolve: Callable[[str], Path]) -> Path:
     folder = resolve(source)
     if not (folder / "adapter_config.json").is_file():
-        raise _missing(source, f"{folder} has no adapter_config.json, so it is no LoRA adapter")
+        raise missing(source, f"{folder} has no adapter_config.json, so it is no LoRA adapter")
     return folder
 
 
 def _facts(folder: Path, source: str) -> ModelFacts:
     if not folder.is_dir():
-        raise _missing(source, f"there is no folder {folder} in this pod")
+        raise missing(source, f"there is no folder {folder} in this pod")
     try:
         return facts_of(FolderFiles(folder), source)
-    except (Unreadable, OSError) as error:
-        raise _missing(source, str(error)) from error
+    except (Unreadable, NotHere, OSError) as error:
+        raise missing(source, str(error)) from error
 
 
-def _missing(source: str, what: str) -> WorkerFailure:
+def missing(source: str, what: str) -> WorkerFailure:
+    """A model, or a part of it, that is not there."""
     return WorkerFailure(WorkerReason.MODEL_NOT_FOUND, f"{source}: {what}", retryable=False)
