@@ -143,7 +143,7 @@ class Simulation:
         """Five seconds in the lives of everybody else."""
         self.now += timedelta(seconds=STEP_SECONDS)
         deployments = {thing["metadata"]["name"]: thing for thing in await self.mine(DEPLOYMENT)}
-        pods = await self.mine(POD)
+        pods = [p for p in await self.mine(POD) if labels.JOB_NAME not in p["metadata"]["labels"]]
         await self._gateways_follow()
         gone = _to_go(pods, deployments)
         for name, deployment in deployments.items():

@@ -31,7 +31,6 @@ Usage = namedtuple("Usage", "total used free")
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     from huggingface_hub import constants
 
-
     target = a_checkpoint("a", "b", "c", "d", weights=2_000_000)
     server = Hub(
         {
@@ -97,7 +96,6 @@ def test_what_a_hub_does_not_have(
 def test_a_hub_that_is_away_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
-
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     failure = refusal(settings_for("hf://org/target"))
     assert (failure.reason, failure.retryable) == ("HubUnreachable", True)
@@ -108,7 +106,6 @@ def test_what_the_cache_has_is_read_there_while_the_hub_is_away(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from huggingface_hub import constants
-
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     model, commit = tmp_path / "models--org--target", "c" * 40
