@@ -46,6 +46,8 @@ SHUT_WHILE_PAUSED = {
     "restart_done": False,
     "restart_stalled": False,
     "restart_requested": False,
+    "preflight_dropped": False,
+    "preflight_ended": False,
     "stable_replaced_directly": False,
     "canary_started": False,
     "idle_begun": False,
