@@ -124,6 +124,28 @@ BAD = {
         a_manifest(rollout=analysis(name="Restarts", min="3")),
         ("spec.rollout.analysis.metrics[0].min", "belongs to AcceptanceLength"),
     ),
+    "recycles without recycling": (
+        a_manifest(rollout={"drift": {"maxRecycles": 2}}),
+        ("spec.rollout.drift.maxRecycles", "belongs to action RecyclePods"),
+    ),
+    "nowhere to move traffic to": (
+        a_manifest(
+            gateway={"mode": "None"},
+            rollout={"steps": [{"pause": {}}], "drift": {"action": "DisableSpeculation"}},
+        ),
+        ("spec.rollout.drift.action", "no traffic can be moved"),
+    ),
+    "lengths that follow the load": (
+        a_manifest(
+            speculation={
+                "method": "NGram",
+                "numSpeculativeTokens": 4,
+                "adaptive": {"mode": "Online"},
+            },
+            rollout={"drift": {}},
+        ),
+        ("spec.rollout.drift", "would look like drift"),
+    ),
     "length below one": (
         a_manifest(rollout=analysis(name="AcceptanceLength", min="0.5")),
         ("spec.rollout.analysis.metrics[0].min", "it is at least 1"),

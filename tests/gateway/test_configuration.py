@@ -187,12 +187,22 @@ def test_unusable_endpoints_are_refused(endpoint: Endpoint, reason: str) -> None
         rendered(ROUTES["canary-and-native"], {"chat-a": (endpoint,)}, folder=FOLDER)
 
 
-def test_native_that_is_a_backend_too_is_refused() -> None:
-    route = ROUTES["canary-and-native"].model_copy(
-        update={"native": gateway.Backend(hash="a" * 10, service="chat-a", weight=0)}
+def test_native_with_a_part_of_the_accelerated_lane_has_one_cluster() -> None:
+    before = ROUTES["canary-and-native"]
+    native = before.native
+    assert native is not None
+    backends = tuple(
+        each.model_copy(update={"weight": weight})
+        for each, weight in zip((before.backends[0], native), (75, 25), strict=True)
     )
-    with pytest.raises(RouteRefused, match="among the backends too"):
-        rendered(route, ENDPOINTS, folder=FOLDER)
+    route = before.model_copy(update={"backends": backends})
+    found = rendered(route, ENDPOINTS, folder=FOLDER)
+    assert sorted(found.clusters) == sorted(each.hash for each in backends)
+    assert found.weights == {backends[0].hash: 75, native.hash: 25}
+    assert (
+        found.assignments[native.hash]
+        == rendered(before, ENDPOINTS, folder=FOLDER).assignments[native.hash]
+    )
 
 
 UNHURRIED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -74,6 +74,20 @@ async def test_a_share_goes_to_native_by_chance(
     assert {await lane(proxy, "/v1/completions") for _ in range(20)} == {"native"}
 
 
+async def test_native_takes_a_part_of_the_accelerated_lane_and_stays_a_lane(
+    proxy: Gateway, stable: Backend, canary: Backend
+) -> None:
+    canary.name = "native"
+    proxy.endpoints(**{STABLE: [stable], NATIVE: [canary]})
+    for weight in (0, 50, 100):
+        shared = (backend(STABLE, 100 - weight), backend(NATIVE, weight))
+        await proxy.route(*shared, native=backend(NATIVE))
+        found = [await lane(proxy, "/v1/completions") for _ in range(100)]
+        assert 0.2 * weight <= found.count("native") <= 100 - 0.2 * (100 - weight)
+        named = await lane(proxy, "/v1/completions", **{"x-speculative-lane": "native"})
+        assert named == "native"
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -76,6 +76,7 @@ class Simulation:
     """Whether users send requests."""
     asked_at: datetime = NOW
     namespace: str = "default"
+    step_seconds: float = STEP_SECONDS
     pods_seen: dict[str, set[str]] = field(default_factory=dict)
     """Every pod UID that ever was, by revision."""
     weights_seen: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
@@ -140,8 +141,8 @@ class Simulation:
             store.replace(things, version)
 
     async def step(self) -> None:
-        """Five seconds in the lives of everybody else."""
-        self.now += timedelta(seconds=STEP_SECONDS)
+        """Five seconds, or as many as the test says, in the lives of everybody else."""
+        self.now += timedelta(seconds=self.step_seconds)
         deployments = {thing["metadata"]["name"]: thing for thing in await self.mine(DEPLOYMENT)}
         pods = [p for p in await self.mine(POD) if labels.JOB_NAME not in p["metadata"]["labels"]]
         await self._gateways_follow()
@@ -218,7 +219,7 @@ class Simulation:
         self.asked_at = self.now
         for backend in self.route.backends:
             pods = [uid for uid, revision in self.revisions.items() if revision == backend.hash]
-            requests = int(REQUESTS_A_SECOND * STEP_SECONDS * backend.weight / 100)
+            requests = int(REQUESTS_A_SECOND * self.step_seconds * backend.weight / 100)
             if not pods:
                 # Before the first pod there is nothing to send to, whoever is named.
                 waits = self.route.waiting is not None

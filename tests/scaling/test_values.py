@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
-from tests.builders import NAME, NAMESPACE, NOW, UID, a_digest, a_raw_spec, some_words
+from tests import builders
+from tests.builders import NAME, NAMESPACE, NOW, UID, a_digest, a_raw_spec, some_words, stamp
 from tests.reconcile.test_gather import Silence, a_raw_pod, stores_with
 
 from speculative_api import labels
+from speculative_api.revisions import native_hash
 from speculative_api.worker import Digest
 from speculative_operator.cluster.resources import POD, SPECULATIVE_DEPLOYMENT
-from speculative_operator.external.values import Values
+from speculative_operator.external.values import Values, serving_pods
 from speculative_operator.scaling.signals import Unmeasured, Value
 from speculative_operator.settings import Settings
 
@@ -107,3 +109,24 @@ async def test_what_there_is_no_value_of(key: tuple[str, str], name: str, why: s
     found = await values(a_pod(0, STABLE)).of(key, name)
     assert isinstance(found, Unmeasured)
     assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("ready", "counted"), [(1, ["n-0", "s-0", "s-1"]), (2, ["n-0", "n-1"])], ids=["half", "all"]
+)
+def test_pods_without_speculation_that_serve_are_what_counts(
+    ready: int, counted: list[str]
+) -> None:
+    words = some_words(4)
+    native = native_hash(words.canonical)
+    drift = {"hash": words.hash, "state": "Disabled", "since": stamp()}
+    pods = [builders.a_pod(words, number=number) for number in range(2)]
+    pods += [builders.a_pod(native, number=number) for number in range(ready)]
+    snapshot = builders.a_snapshot(
+        builders.a_spec(k=4, replicas=2),
+        status=builders.a_status(stable=words, drift=drift),
+        pods=pods,
+    )
+    short = {words.hash: "s", native: "n"}
+    found = [f"{short[p.revision]}-{p.name[-1]}" for p in serving_pods(snapshot)]
+    assert sorted(found) == counted

@@ -111,6 +111,10 @@ def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Requ
         case "restart":
             now = datetime.now(UTC)
             return requests.restart(resource, rerender=arguments.rerender, meant=meant, now=now)
+        case "recover":
+            now = datetime.now(UTC)
+            anew = arguments.rebaseline
+            return requests.recover(resource, rebaseline=anew, meant=meant, now=now)
         case "retry":
             return requests.retry(resource, revision=meant, now=datetime.now(UTC))
         case _:

@@ -101,6 +101,12 @@ def _steering(verbs: Any, common: argparse.ArgumentParser) -> None:
     restart.add_argument(
         "--rerender", action="store_true", help="with the pod template of today's operator"
     )
+    recover = verbs.add_parser(
+        "recover", parents=every, help="end what drift did to stable, and judge it anew"
+    )
+    recover.add_argument(
+        "--rebaseline", action="store_true", help="against a new baseline: this is normal now"
+    )
     retry = verbs.add_parser(
         "retry", parents=[common, waits], help="let a failed revision be tried again"
     )

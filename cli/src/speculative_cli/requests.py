@@ -15,6 +15,8 @@ from speculative_api.labels import (
     PAUSE,
     PROMOTE,
     PROMOTE_IN_FULL,
+    REBASELINE,
+    RECOVER,
     RERENDER,
     RESTART,
     RETRY,
@@ -36,6 +38,7 @@ class Verb(Enum):
     RESTART = auto()
     PAUSE = auto()
     RESUME = auto()
+    RECOVER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,33 @@ def restart(
     )
 
 
+def recover(
+    resource: Resource, *, rebaseline: bool, meant: str | None, now: datetime
+) -> Request | str:
+    """The request to end what drift did to stable and to judge it anew.
+
+    Raises:
+        Refused: drift is not judged, or another revision was meant.
+    """
+    status, where = resource.status, f"{resource.namespace}/{resource.name}"
+    stable, drift = status.stable, status.drift
+    if stable is None or drift is None or drift.hash != stable.hash:
+        raise Refused(f"{where}: drift is not judged (spec.rollout.drift): nothing to recover")
+    if meant not in (None, stable.hash):
+        raise Refused(f"{where}: the stable revision is {stable.hash}, not {meant}")
+    if not rebaseline and drift.state in ("Measuring", "Steady"):
+        return f"{stable.hash} has not drifted"
+    option = f"/{REBASELINE}" if rebaseline else ""
+    against = "a new baseline" if rebaseline else "the same baseline"
+    return Request(
+        verb=Verb.RECOVER,
+        annotation=RECOVER,
+        value=f"{stable.hash}{option}@{_text(now)}",
+        hash=stable.hash,
+        sentence=f"{stable.hash} serves as before drift and is judged anew, against {against}",
+    )
+
+
 def _text(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -280,6 +310,9 @@ def outcome(request: Request, resource: Resource) -> str | None:
     if request.verb is Verb.RESTART:
         begun = status.observed_restart == request.value
         return f"the replacement of {request.hash} has begun; see status" if begun else None
+    if request.verb is Verb.RECOVER:
+        acted = status.observed_recover == request.value
+        return f"{request.hash} is judged anew; see status" if acted else None
     if request.verb is Verb.PAUSE and _is_paused(resource):
         return f"{request.hash} is held"
     if request.verb is Verb.RESUME:

@@ -124,7 +124,21 @@ def next_actions(resource: Resource) -> list[str]:
     if canary is None and failed is not None:
         retry = f"kubectl speculative retry {tail} --hash {failed.hash}"
         actions.append(f"change the spec, or {retry}")
+    if canary is None and _is_drifted(resource):
+        actions.append(f"kubectl speculative recover {tail}, or change the spec")
     return actions
+
+
+def _is_drifted(resource: Resource) -> bool:
+    conditions = resource.status.conditions
+    return any(c.type == ConditionType.ACCEPTANCE_DRIFTED and not _is_good(c) for c in conditions)
+
+
+def _is_good(condition: Condition) -> bool:
+    """Most conditions are good when True; one of them is an alarm."""
+    if condition.type == ConditionType.ACCEPTANCE_DRIFTED:
+        return condition.status != "True"
+    return condition.status == "True"
 
 
 def _names_failed(resource: Resource) -> FailedRevision | None:
@@ -260,7 +274,7 @@ def _not_good(resource: Resource) -> list[Condition]:
     found = [
         condition
         for condition in resource.status.conditions
-        if condition.status != "True" and condition.reason not in _QUIET_REASONS
+        if not _is_good(condition) and condition.reason not in _QUIET_REASONS
     ]
     return sorted(found, key=lambda c: _ORDER.index(c.type) if c.type in _ORDER else len(_ORDER))
 

@@ -18,6 +18,7 @@ class ConditionType(StrEnum):
     GATEWAY_READY = "GatewayReady"
     AUTOSCALING_ACTIVE = "AutoscalingActive"
     IDLE = "Idle"
+    ACCEPTANCE_DRIFTED = "AcceptanceDrifted"
 
 
 class Reason(StrEnum):
@@ -82,6 +83,12 @@ class Reason(StrEnum):
     ROUTE_ACCEPTED = "RouteAccepted"
     ROUTE_NOT_ACCEPTED = "RouteNotAccepted"
     KIND_MISSING = "KindMissing"
+    BASELINE_MISSING = "BaselineMissing"
+    ACCEPTANCE_STEADY = "AcceptanceSteady"
+    ACCEPTANCE_DRIFTED = "AcceptanceDrifted"
+    PODS_RECYCLED = "PodsRecycled"
+    RECYCLING_IN_VAIN = "RecyclingInVain"
+    SPECULATION_DISABLED = "SpeculationDisabled"
 
 
 SENTENCES: Final[dict[Reason, str]] = {
@@ -156,6 +163,16 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.ROUTE_NOT_ACCEPTED: "The HTTPRoute is not accepted by a Gateway; the message says why.",
     Reason.KIND_MISSING: "The spec needs a kind that the cluster has not, or that the operator may "
     "not read; the message names it.",
+    Reason.BASELINE_MISSING: "What stable accepts in its first hours is still being measured.",
+    Reason.ACCEPTANCE_STEADY: "Nothing shows that stable accepts less than in its first hours.",
+    Reason.ACCEPTANCE_DRIFTED: "Stable accepts fewer draft tokens per step than in its first "
+    "hours, by more than rollout.drift allows; the message has the numbers.",
+    Reason.PODS_RECYCLED: "Stable's pods were replaced, or are being replaced, because acceptance "
+    "had sunk; they are judged anew against the same baseline.",
+    Reason.RECYCLING_IN_VAIN: "Replacing pods did not bring acceptance back, so often as "
+    "rollout.drift.maxRecycles allows: they are left alone until `kubectl speculative recover`.",
+    Reason.SPECULATION_DISABLED: "Acceptance had sunk, and pods without speculation serve as far "
+    "as they are ready, until `kubectl speculative recover` or a new spec.",
 }
 
 

@@ -53,6 +53,11 @@ RESTARTED_AT: Final = f"{GROUP}/restarted-at"
 RENDER: Final = f"{GROUP}/render"
 """Annotation on a ControllerRevision: which rendering of the words it is; absent: the first."""
 
+RECOVER: Final = f"{GROUP}/recover"
+"""Annotation `<hash>[/rebaseline]@<anything>`: end what drift did to stable and judge it anew,
+against the same baseline or a new one; acted on once per value."""
+REBASELINE: Final = "rebaseline"
+
 PAUSE: Final = f"{GROUP}/pause"
 """Annotation `<hash>`: hold this canary, or this revision's guard, where it is; absent: go on."""
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"

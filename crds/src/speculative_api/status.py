@@ -141,11 +141,47 @@ class RestartStatus(Model):
     ended_at: str | None = Field(default=None, description="When the outcome was known (RFC 3339).")
 
 
+class DriftBaseline(Model):
+    """What stable accepted in its first hours."""
+
+    accepted_tokens: int = Field(ge=0, description="Accepted draft tokens.")
+    steps: int = Field(ge=1, description="Decoding steps they were accepted in.")
+    noise_millionths: int = Field(
+        ge=0,
+        description="How much the rate moved from block to block: its variance times the steps of "
+        "a block, in millionths.",
+    )
+    measured_at: str = Field(description="When it was complete (RFC 3339).")
+
+
+class DriftStatus(Model):
+    """Whether stable still accepts what it used to (rollout.drift)."""
+
+    hash: str = Field(max_length=10, description="Hash of the revision.")
+    state: Literal["Measuring", "Steady", "Drifted", "Recycled", "Disabled"] = Field(
+        description="Measuring: its baseline. Steady: judged, and not shown worse. Drifted: shown "
+        "worse. Recycled: its pods were replaced, and are judged anew. Disabled: shown worse, and "
+        "pods without speculation take its traffic."
+    )
+    since: str = Field(description="When this state began (RFC 3339).")
+    round: int = Field(default=0, description="Rises whenever evidence begins anew.")
+    baseline: DriftBaseline | None = Field(
+        default=None, description="Absent while it is being measured."
+    )
+    recycles: int = Field(default=0, description="Recycles in a row that did not help.")
+    recycled_at: str | None = Field(
+        default=None, description="When the last recycle began (RFC 3339)."
+    )
+    message: str = Field(default="", max_length=1024, description="The arithmetic of the alarm.")
+
+
 class PendingNotification(Model):
     """Something that receivers are yet to be told of."""
 
     id: str = Field(max_length=64, description="Names it for ever: one told twice has the same.")
-    event: str = Field(max_length=32, description="Started, Paused, Promoted or RolledBack.")
+    event: str = Field(
+        max_length=32, description="Started, Paused, Promoted, RolledBack or Drifted."
+    )
     hash: str = Field(default="", max_length=10, description="Revision it is about.")
     reason: str = Field(max_length=64, description="Constant in CamelCase.")
     message: str = Field(max_length=1024, description="With the arithmetic.")
@@ -223,7 +259,7 @@ class SpeculativeDeploymentStatus(Model):
         default_factory=list,
         max_length=16,
         description="Accepted, Available, Progressing, SpeculationActive, GatewayReady, "
-        "AutoscalingActive, Idle.",
+        "AutoscalingActive, Idle, AcceptanceDrifted.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     stable: StableStatus | None = Field(default=None, description="The revision in service.")
@@ -258,6 +294,12 @@ class SpeculativeDeploymentStatus(Model):
         default=None, description="Seconds from the last wake to its first ready pod."
     )
     restart: RestartStatus | None = Field(default=None, description="The last restart.")
+    drift: DriftStatus | None = Field(
+        default=None, description="Stable beside its own first hours."
+    )
+    observed_recover: str | None = Field(
+        default=None, max_length=256, description="Last recover annotation acted on."
+    )
     observed_restart: str | None = Field(
         default=None, max_length=256, description="Last restart annotation acted on."
     )

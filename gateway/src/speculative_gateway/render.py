@@ -60,13 +60,11 @@ def rendered(
     A route with `auth` and no keys, or no key set for its tokens, lets nobody in.
 
     Raises:
-        RouteRefused: an endpoint is not an IP address with sane ports, or the
-            native lane and a backend are the same revision.
+        RouteRefused: an endpoint is not an IP address with sane ports.
     """
     revisions = list(route.backends)
-    if route.native is not None:
-        if any(backend.hash == route.native.hash for backend in revisions):
-            raise RouteRefused(f"native: {route.native.hash} is among the backends too")
+    # It may have a part of the accelerated lane too: the same pods, the same cluster.
+    if route.native is not None and route.native.hash not in {each.hash for each in revisions}:
         revisions.append(route.native)
     assignments = {
         each.hash: _assignment(each.hash, each.hash, endpoints.get(each.service, ()))

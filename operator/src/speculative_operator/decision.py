@@ -92,13 +92,66 @@ class MetricVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """Accepted tokens and decoding steps of stable's first hours.
+
+    `noise` is the variance of a block's rate, times its steps, as it showed
+    from one block to the next.
+    """
+
+    accepted: int
+    steps: int
+    noise: float
+
+    @property
+    def rate(self) -> float:
+        """Accepted tokens per step."""
+        return self.accepted / self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class DriftQuestion:
+    """What is to be known of stable: its baseline, or whether it is still at it.
+
+    Evidence belongs to one `identity`, and to nothing that differs in any field.
+    """
+
+    identity: str
+    revision: str
+    block_seconds: float
+    least_share: float
+    """Of the baseline's rate, from which on nothing is worse."""
+    baseline: Baseline | None = None
+    """None: it is to be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftFinding:
+    """What the evidence for one question says now; `worse` and `not_worse` are e-values."""
+
+    identity: str
+    blocks: int = 0
+    baseline: Baseline | None = None
+    """Complete now, where that was the question."""
+    percent: float | None = None
+    """Of the baseline's rate, over the last blocks; None: not measured."""
+    worse: float = 1.0
+    not_worse: float = 1.0
+    is_drifted: bool = False
+    is_steady: bool = False
+    """Shown to be within the limit."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Assessment:
-    """All metrics of a trial at one moment."""
+    """All metrics of a trial at one moment; between trials, how stable is."""
 
     metrics: tuple[MetricVerdict, ...] = ()
     candidate_requests: int = 0
     failed_requests_in_a_row: int = 0
     """Candidate requests that all failed since the trial began; 0 once one succeeded."""
+    drift: DriftFinding | None = None
 
     @property
     def acted_on(self) -> tuple[MetricVerdict, ...]:

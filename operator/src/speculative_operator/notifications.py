@@ -30,6 +30,11 @@ _KINDS: Final = {
     Reason.PROMOTED: NotificationEvent.PROMOTED,
     Reason.ROLLED_BACK: NotificationEvent.ROLLED_BACK,
     Reason.ABORTED: NotificationEvent.ROLLED_BACK,
+    Reason.ACCEPTANCE_DRIFTED: NotificationEvent.DRIFTED,
+    Reason.PODS_RECYCLED: NotificationEvent.DRIFTED,
+    Reason.SPECULATION_DISABLED: NotificationEvent.DRIFTED,
+    Reason.RECYCLING_IN_VAIN: NotificationEvent.DRIFTED,
+    Reason.ACCEPTANCE_STEADY: NotificationEvent.DRIFTED,
 }
 _HELD: Final = (Reason.CANARY_PAUSED, Reason.PAUSED_ON_REQUEST, Reason.ANALYSIS_INCONCLUSIVE)
 
@@ -64,6 +69,8 @@ def _pending(
 ) -> PendingNotification:
     canary, verdict = decision.status.canary, decision.status.verdict
     about = canary.hash if canary else verdict.hash if verdict else ""
+    if kind is NotificationEvent.DRIFTED and decision.status.stable is not None:
+        about = decision.status.stable.hash
     now = stamp(snapshot.now)
     return PendingNotification(
         id=f"{now}-{kind.value}",

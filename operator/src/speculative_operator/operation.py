@@ -90,6 +90,7 @@ class Operation:
             queries=self._queries,
             notifier=self._notifier,
             doorbell=self._doorbell,
+            telemetry=self._telemetry,
         )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue
@@ -119,6 +120,7 @@ class Operation:
         if passes is not None:
             await _ended([passes])
         await self._doorbell.close()
+        self._telemetry.forget_drift()
 
     async def stop(self) -> None:
         """Ends every task."""

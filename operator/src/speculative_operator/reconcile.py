@@ -34,6 +34,7 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.decision import Assessment, Decision, Event
 from speculative_operator.desired import names, objects
+from speculative_operator.drifts import Drifts
 from speculative_operator.errors import Refused
 from speculative_operator.gather import (
     Stores,
@@ -57,6 +58,7 @@ from speculative_operator.scaling.removal import shrinking
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 from speculative_operator.specs import Specs, Unreadable
+from speculative_operator.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class Reconciler:
         queries: Queries | None = None,
         notifier: Notifier | None = None,
         doorbell: Doorbell | None = None,
+        telemetry: Telemetry | None = None,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
@@ -106,6 +109,7 @@ class Reconciler:
         self._settings = settings
         self._utc_now = utc_now
         self._applier = Applier(client, stores)
+        self._drifts = Drifts(stores[CONFIG_MAP.kind], self._applier, telemetry)
         self._specs = Specs(settings)
         self._memories: dict[Key, _Memory] = {}
 
@@ -117,6 +121,7 @@ class Reconciler:
             self._applier.forget(key)
             self._specs.forget(key)
             self._listen(key, None)
+            self._drifts.forget(key)
             return None
         uid = uid_of(parent)
         if leftovers(self._stores, key, uid):
@@ -164,6 +169,7 @@ class Reconciler:
                 await self._tell(parent, snapshot, decision, memory)
             return decision.next_look_seconds
         await self._save_evidence(snapshot, memory, at_once=False)
+        await self._drifts.save(snapshot)
         waiting = await self._make_real(snapshot, decision, memory)
         if (memory.conflicts, memory.refusals) != (snapshot.conflicts, snapshot.refusals):
             told = replace(snapshot, conflicts=memory.conflicts, refusals=memory.refusals)
@@ -222,7 +228,7 @@ class Reconciler:
         trial = trial_of(snapshot.status)
         if trial is None:
             memory.evidence = None
-            return None
+            return self._drifts.judge(snapshot)
         sample = Sample(
             at=snapshot.now.timestamp(),
             weight=highest_weight(snapshot, trial.candidate),
@@ -361,4 +367,6 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
             # Status was emptied and nobody knows what serves.
             return bool(revision)
         return revision in stable or revision in objects.untouched(snapshot, decision)
+    if live["metadata"]["name"] == names.drift(snapshot.name):
+        return snapshot.spec.rollout.drift is not None
     return bool(live["metadata"]["name"] == names.evidence(snapshot.name))

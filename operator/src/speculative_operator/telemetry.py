@@ -1,5 +1,6 @@
 """What operators of the operator see: Prometheus metrics and the form of log lines."""
 
+import contextlib
 import logging
 import time
 from typing import Final
@@ -50,6 +51,14 @@ class Telemetry:
             ("part",),
             registry=self.registry,
         )
+        self.drifted = self._by_resource(
+            "acceptance_drifted",
+            "1 while stable was shown to accept less than in its first hours (rollout.drift).",
+        )
+        self.percent_of_baseline = self._by_resource(
+            "acceptance_percent_of_baseline",
+            "Accepted draft tokens per step over the last blocks, in percent of the first hours'.",
+        )
         self.blocked = Gauge(
             f"{_PREFIX}_blocked",
             "1 while another installation acts on the same namespaces and this one refuses to.",
@@ -58,6 +67,25 @@ class Telemetry:
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}_{name}", documentation, labels, registry=self.registry)
+
+    def _by_resource(self, name: str, documentation: str) -> Gauge:
+        labels = ("namespace", "name")
+        return Gauge(f"{_PREFIX}_{name}", documentation, labels, registry=self.registry)
+
+    def drift(self, key: tuple[str, str], *, is_drifted: bool, percent: float | None) -> None:
+        """What is known of one resource; without a figure the last one stays."""
+        self.drifted.labels(*key).set(is_drifted)
+        if percent is not None:
+            self.percent_of_baseline.labels(*key).set(percent)
+
+    def forget_drift(self, key: tuple[str, str] | None = None) -> None:
+        """Nobody judges this resource any more; None: none of them, somebody else may."""
+        for gauge in (self.drifted, self.percent_of_baseline):
+            if key is None:
+                gauge.clear()
+            else:
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*key)
 
     def request(self, verb: str, kind: str, status: int) -> None:
         """Counts one answered (or, with status 0, unanswered) request."""

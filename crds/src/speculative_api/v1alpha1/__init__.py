@@ -11,6 +11,8 @@ from speculative_api.base import Model as Model
 from speculative_api.base import rule as rule
 from speculative_api.status import CanaryStatus as CanaryStatus
 from speculative_api.status import Condition as Condition
+from speculative_api.status import DriftBaseline as DriftBaseline
+from speculative_api.status import DriftStatus as DriftStatus
 from speculative_api.status import FailedRevision as FailedRevision
 from speculative_api.status import GuardStatus as GuardStatus
 from speculative_api.status import IdleStatus as IdleStatus
@@ -38,6 +40,8 @@ from speculative_api.v1alpha1.autoscaling import Schedule as Schedule
 from speculative_api.v1alpha1.common import ModelSource as ModelSource
 from speculative_api.v1alpha1.common import Opaque as Opaque
 from speculative_api.v1alpha1.common import Percent as Percent
+from speculative_api.v1alpha1.drift import Drift as Drift
+from speculative_api.v1alpha1.drift import DriftAction as DriftAction
 from speculative_api.v1alpha1.engine import Engine as Engine
 from speculative_api.v1alpha1.engine import Warmup as Warmup
 from speculative_api.v1alpha1.gateway import Gateway as Gateway

@@ -7,6 +7,7 @@ from pydantic import Field
 from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.analysis import Analysis
 from speculative_api.v1alpha1.common import Opaque, Percent
+from speculative_api.v1alpha1.drift import Drift
 from speculative_api.v1alpha1.notifications import Notification
 
 
@@ -192,6 +193,11 @@ class Rollout(Model):
         max_length=8,
         description="Webhooks that are told of the rollout, at least once each; one that is dead "
         "or slow delays nothing. Default none.",
+    )
+    drift: Drift | None = Field(
+        default=None,
+        description="Whether stable still accepts what it did in its first hours, and what is done "
+        "when not. Not judged when absent.",
     )
     revision_history_limit: int = Field(
         default=10,

@@ -63,6 +63,20 @@ class SpeculativeDeploymentSpec(Model):
             "lanes.native.fallback out, or use gateway.mode Envoy",
             ".lanes",
         ),
+        rule(
+            f"{_HAS_GATEWAY} || !has(self.rollout) || !has(self.rollout.drift) || "
+            "self.rollout.drift.action != 'DisableSpeculation'",
+            "without a gateway no traffic can be moved to pods without speculation: use action "
+            "Alert or RecyclePods, or gateway.mode Envoy",
+            ".rollout.drift.action",
+        ),
+        rule(
+            "!has(self.rollout) || !has(self.rollout.drift) || !has(self.speculation.adaptive) || "
+            "self.speculation.adaptive.mode == 'Off'",
+            "adaptive draft lengths change the tokens per step with the load, which would look "
+            "like drift: leave rollout.drift out, or set speculation.adaptive.mode Off",
+            ".rollout.drift",
+        ),
     )
     replicas: int = Field(
         default=1,

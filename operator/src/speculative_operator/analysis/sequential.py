@@ -135,7 +135,7 @@ class MeanEvidence:
         """
         if block.is_empty:
             return self
-        self = self._with_noise(noise_of or block)
+        self = self.with_noise(noise_of or block)
         share = block.share(self.limit)
         excess = block.candidate_hits - share * block.pooled
         if abs(excess) <= ROUNDING * block.pooled:
@@ -150,8 +150,8 @@ class MeanEvidence:
             return replace(self, held=held)
         return self._with(held)
 
-    def _with_noise(self, seen: Contrast) -> "MeanEvidence":
-        """Knows how much control's rate moves from block to block, and its level."""
+    def with_noise(self, seen: Contrast) -> "MeanEvidence":
+        """Knows from one more block how much control's rate moves, and its level."""
         if seen.control_exposure <= 0:
             return self
         rate, noise, changes = seen.control_hits / seen.control_exposure, self.noise, self.changes

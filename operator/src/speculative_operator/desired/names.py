@@ -50,6 +50,11 @@ def preflight(name: str, hash_: str, started_at: str) -> str:
     return f"{revision(name, hash_)}-{int(datetime.fromisoformat(started_at).timestamp()):x}"
 
 
+def drift(name: str) -> str:
+    """ConfigMap that holds what was measured of stable beside its own first hours."""
+    return f"{name}-drift"
+
+
 def common_labels(name: str) -> Labels:
     """Labels of every child: who made it and for which resource."""
     return {labels.MANAGED_BY: labels.MANAGER, labels.NAME: name}

@@ -49,7 +49,8 @@ def native_lane(snapshot: Snapshot, decision: Decision) -> NativeLane:
         # Stable's words are unknown for now: whatever runs stays as it is.
         kept = tuple(Scale(v.hash, "native", v.replicas) for v in present.values())
         return NativeLane(leaving=kept, serving=_routed(snapshot))
-    words, replicas = native_words(stable), _replicas(snapshot, decision)
+    words = native_words(stable)
+    replicas = _replicas(snapshot, decision, words.hash)
     if replicas and is_released(decision.status) and pods_while_idle(snapshot) == 0:
         # The lane stays in the route: who asks for it wakes the pods too.
         released = Scale(words.hash, "native", 0)
@@ -73,8 +74,11 @@ def native_lane(snapshot: Snapshot, decision: Decision) -> NativeLane:
     )
 
 
-def _replicas(snapshot: Snapshot, decision: Decision) -> int:
+def _replicas(snapshot: Snapshot, decision: Decision, native: str) -> int:
     """Pods of the lane; none once the first revision was found to be hopeless.
+
+    As many as stable has where they are to take its traffic, and until no
+    gateway sends it there any more.
 
     Nobody judges native pods, so a target that can never load would crash in
     this lane for ever. Until that is known the lane starts beside stable.
@@ -84,7 +88,24 @@ def _replicas(snapshot: Snapshot, decision: Decision) -> int:
         return 0
     failed = any(entry.hash == status.stable.hash for entry in status.failed_revisions)
     hopeless = failed and status.stable.available_at is None
-    return 0 if hopeless else snapshot.spec.lanes.native.replicas
+    lane = snapshot.spec.lanes.native.replicas
+    drift = status.drift
+    takes_over = drift is not None and (drift.hash, drift.state) == (status.stable.hash, "Disabled")
+    if takes_over or _has_share(snapshot, decision, native):
+        return max(lane, snapshot.spec.replicas)
+    return 0 if hopeless else lane
+
+
+def _has_share(snapshot: Snapshot, decision: Decision, native: str) -> bool:
+    """Whether a part of the accelerated lane's requests goes to this native revision."""
+    weights = [share.weight for share in decision.shares if share.hash == native]
+    if snapshot.route is not None:
+        weights += [each.weight for each in snapshot.route.backends if each.hash == native]
+    for gateway in snapshot.gateways:
+        silent = gateway.silent_seconds >= GIVEN_UP_SECONDS
+        if gateway.state is not None and not silent:
+            weights += [c.weight for c in gateway.state.clusters if c.hash == native]
+    return any(weights)
 
 
 def _routed(snapshot: Snapshot) -> str | None:

@@ -14,6 +14,7 @@ from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, Key
 from speculative_operator.desired.autoscaling import METRIC_NAMES
 from speculative_operator.gather import Stores, gather, targets_of
 from speculative_operator.metrics.source import Source
+from speculative_operator.rollout.unaided import unaided_share
 from speculative_operator.scaling.signals import (
     Sample,
     Unmeasured,
@@ -139,8 +140,12 @@ class Values:
 def serving_pods(snapshot: Snapshot) -> tuple[WorkerPod, ...]:
     """Pods of the accelerated lane that may have requests: stable's, a canary's, a guard's."""
     status = snapshot.status
-    parts = (status.stable, status.canary, status.guard)
-    return tuple(pod for part in parts if part for pod in snapshot.pods_of(part.hash))
+    parts = [part.hash for part in (status.stable, status.canary, status.guard) if part]
+    unaided = unaided_share(snapshot)
+    if unaided is not None:
+        # Idle pods would halve a mean, and the autoscaler would take busy ones away.
+        parts = [unaided.hash] if unaided.weight == 100 else [*parts, unaided.hash]
+    return tuple(pod for part in parts for pod in snapshot.pods_of(part))
 
 
 def _asked_for(snapshot: Snapshot, name: ScalingMetricName) -> ScalingMetric | None:

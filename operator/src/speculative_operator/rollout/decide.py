@@ -11,6 +11,7 @@ from typing import Final
 from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
     canary_gates,
+    drifting,
     guard_gates,
     idle_gates,
     mode_gates,
@@ -67,6 +68,15 @@ GATES: Final[tuple[Gate, ...]] = (
     removal_gates.pods_released,
     restarting.restart_done,
     restarting.restart_stalled,
+    drifting.drift_forgotten,
+    drifting.drift_begun,
+    drifting.recover_requested,
+    drifting.baseline_measured,
+    drifting.drift_shown,
+    drifting.drift_over,
+    drifting.pods_recycled,
+    drifting.speculation_disabled,
+    drifting.speculation_enabled,
     restarting.restart_requested,
     preflight_gates.preflight_dropped,
     preflight_gates.preflight_ended,
@@ -151,7 +161,10 @@ def _next_look(snapshot: Snapshot) -> float:
     if status.idle is not None and status.idle.woken_at is not None:
         return STARTING_SECONDS
     due = (seconds_to_change(snapshot.spec.autoscaling, snapshot.now), seconds_to_idle(snapshot))
-    return min(IDLE_SECONDS, *due)
+    asked = drifting.question(snapshot)
+    # Four looks at a block; with the default that is as rare as without drift.
+    judged = asked.block_seconds / 4 if asked is not None else IDLE_SECONDS
+    return min(IDLE_SECONDS, judged, *due)
 
 
 def _weight_is_awaited(snapshot: Snapshot) -> bool:

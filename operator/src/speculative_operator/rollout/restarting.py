@@ -1,8 +1,8 @@
-"""Gates of a restart: stable's pods are replaced one at a time, on request, never in a trial.
+"""Gates of a restart: stable's pods are replaced one at a time, never in a trial.
 
-The request names stable's hash, so that a late one restarts nothing newer. The
-Deployment does the replacing (surge first, drained); here is only when it
-begins, when it is over, and when it is given up.
+A request names stable's hash, so that a late one restarts nothing newer; `drifting`
+begins one by itself. The Deployment does the replacing (surge first, drained); here
+is only when it begins, when it is over, and when it is given up.
 """
 
 from speculative_api.conditions import Reason
@@ -49,7 +49,7 @@ def restart_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
         return transition(snapshot, event, observed_restart=asked)
     if status.canary is not None or status.guard is not None or status.retiring:
         return None
-    restart = _begun(snapshot, status.stable, rerender=option == RERENDER)
+    restart = begun(snapshot, status.stable, rerender=option == RERENDER)
     how = ", with today's pod template" if restart.render else ""
     message = (
         f"Revision {status.stable.revision} ({revision}): its pods are replaced one at a time{how}."
@@ -59,7 +59,8 @@ def restart_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
     )
 
 
-def _begun(snapshot: Snapshot, stable: StableStatus, *, rerender: bool) -> RestartStatus:
+def begun(snapshot: Snapshot, stable: StableStatus, *, rerender: bool) -> RestartStatus:
+    """A restart that begins now."""
     view, record = snapshot.deployments.get(stable.hash), snapshot.revisions.get(stable.hash)
     before, now = snapshot.status.restart, stamp(snapshot.now)
     known = [record.render if record else 0, (before.render or 0) if before else 0]

@@ -8,6 +8,7 @@ from speculative_operator.rollout.capacity import canary_pods, canary_weight
 from speculative_operator.rollout.leaving import leaving_weight, pods_left, stable_pods
 from speculative_operator.rollout.returning import guard_pods, guard_weight, is_kept
 from speculative_operator.rollout.transition import has_failed, wanted
+from speculative_operator.rollout.unaided import unaided_share
 from speculative_operator.snapshot import Snapshot
 
 
@@ -31,6 +32,11 @@ def shares(snapshot: Snapshot) -> tuple[Share, ...]:
             keeps = min(leaving_weight(snapshot, entry), listed[0].weight)
             listed.append(Share(entry.hash, keeps))
             listed[0] = Share(status.stable.hash, listed[0].weight - keeps)
+    unaided = unaided_share(snapshot)
+    if unaided is not None:
+        taken = min(unaided.weight, listed[0].weight)
+        listed.append(Share(unaided.hash, taken))
+        listed[0] = Share(status.stable.hash, listed[0].weight - taken)
     return tuple(listed)
 
 

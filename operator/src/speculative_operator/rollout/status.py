@@ -23,6 +23,7 @@ from speculative_operator.rollout.autoscaling import (
 from speculative_operator.rollout.blocked import blockage, is_waiting
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
+from speculative_operator.rollout.drift_condition import drift_condition
 from speculative_operator.rollout.foreign import lacking, reachability
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.idle_gates import idle_condition
@@ -37,6 +38,7 @@ from speculative_operator.rollout.steps import step_at, steps_of
 from speculative_operator.rollout.times import moment, seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
 from speculative_operator.rollout.trial import trial_of
+from speculative_operator.rollout.unaided import unaided_share
 from speculative_operator.scaling.idling import is_released
 from speculative_operator.snapshot import Snapshot, WorkerPod
 
@@ -68,7 +70,8 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
                 "unready_since": _unready_since(snapshot, canary),
             }
         )
-    serving = [part.hash for part in (stable, canary) if part is not None]
+    unaided = unaided_share(snapshot)
+    serving = [part.hash for part in (stable, canary, unaided) if part is not None]
     conditions = [_condition(snapshot, *found) for found in _conditions(snapshot, assessment)]
     progressing = next(c for c in conditions if c.type == ConditionType.PROGRESSING)
     return status.model_copy(
@@ -114,15 +117,18 @@ Found = tuple[ConditionType, State, Reason, str]
 
 
 def _conditions(snapshot: Snapshot, assessment: Assessment) -> list[Found]:
-    scaling, idle = autoscaling_condition(snapshot), idle_condition(snapshot)
+    optional = (
+        autoscaling_condition(snapshot),
+        idle_condition(snapshot),
+        drift_condition(snapshot, assessment),
+    )
     return [
         _accepted(snapshot),
         _available(snapshot),
         _progressing(snapshot, assessment),
         speculating(snapshot),
         _gateway(snapshot),
-        *((scaling,) if scaling else ()),
-        *((idle,) if idle else ()),
+        *(found for found in optional if found is not None),
     ]
 
 
