@@ -107,6 +107,17 @@ async def test_gone_key_is_forgotten() -> None:
         assert not queue._dirty
 
 
+async def test_a_conflict_is_looked_at_again_at_once_and_then_ever_later() -> None:
+    """Somebody wrote during the pass, perhaps an abort."""
+    passes = Passes(*[Conflict("409", 409)] * 4, None)
+    async with running(passes, first_backoff=30) as queue:
+        queue.wake(CHAT)
+        await until(lambda: len(passes.keys) == 5)
+        waits = [b - a for a, b in zip(passes.at, passes.at[1:], strict=False)]
+        least = [0.01, 0.02, 0.04, 0.08]
+        assert all(wait >= bound for wait, bound in zip(waits, least, strict=True)), waits
+
+
 async def test_failures_wait_longer_each_time_and_events_do_not_shorten_it() -> None:
     passes = Passes(*[Unavailable("503")] * 5, None)
     async with running(passes, first_backoff=0.02, longest_backoff=0.08) as queue:

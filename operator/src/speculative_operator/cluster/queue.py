@@ -30,6 +30,7 @@ class Queue:
         workers: int = 8,
         settle: float = 0.005,
         first_backoff: float = 0.5,
+        first_conflict_backoff: float = 0.01,
         longest_backoff: float = 60.0,
         on_failure: Callable[[Key, Exception], None] = lambda key, error: None,
     ) -> None:
@@ -38,6 +39,8 @@ class Queue:
         self._settle = settle
         """A burst of changes makes one pass."""
         self._first_backoff = first_backoff
+        self._first_conflict_backoff = first_conflict_backoff
+        """An abort that comes while a pass writes must not wait as for a server that is away."""
         self._longest_backoff = longest_backoff
         self._on_failure = on_failure
         self._due: dict[Key, float] = {}
@@ -132,5 +135,6 @@ class Queue:
         self._on_failure(key, error)
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        longest = self._longest_backoff
-        return min(self._first_backoff * 2.0 ** min(count, 30), longest)
+        conflict = isinstance(error, Conflict)
+        first = self._first_conflict_backoff if conflict else self._first_backoff
+        return min(first * 2.0 ** min(count, 30), self._longest_backoff)
