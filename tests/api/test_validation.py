@@ -124,6 +124,10 @@ BAD = {
         a_manifest(rollout=analysis(name="Restarts", min="3")),
         ("spec.rollout.analysis.metrics[0].min", "belongs to AcceptanceLength"),
     ),
+    "a source without an address": (
+        a_manifest(rollout={"analysis": {"source": "Prometheus"}}),
+        ("spec.rollout.analysis.source", "add analysis.prometheus.address"),
+    ),
     "recycles without recycling": (
         a_manifest(rollout={"drift": {"maxRecycles": 2}}),
         ("spec.rollout.drift.maxRecycles", "belongs to action RecyclePods"),

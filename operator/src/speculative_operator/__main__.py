@@ -21,6 +21,7 @@ from speculative_operator.external.server import ExternalMetrics
 from speculative_operator.external.values import Values
 from speculative_operator.handlers import registry_of
 from speculative_operator.leading import Leadership
+from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.workers import Scraper
 from speculative_operator.notify import Notifier
@@ -45,13 +46,20 @@ async def operate(settings: Settings) -> None:
             on_failure=lambda role: telemetry.unanswered.labels(role).inc(),
         ) as source,
         Queries(secret_reader(client)) as queries,
+        Pages(queries) as pages,
         Notifier(
             secret_reader(client),
             count=lambda outcome: telemetry.notifications.labels(outcome).inc(),
         ) as notifier,
     ):
         operation = Operation(
-            client, source, settings, telemetry, queries=queries, notifier=notifier
+            client,
+            source,
+            settings,
+            telemetry,
+            queries=queries,
+            pages=pages,
+            notifier=notifier,
         )
         leadership = _leadership(client, operation, settings, telemetry)
 

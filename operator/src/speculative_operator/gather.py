@@ -143,7 +143,8 @@ def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
         component = _label(pod, labels.COMPONENT)
         if component == labels.COMPONENT_WORKER:
             method, tokens = drafting.get(_label(pod, labels.REVISION), ("", None))
-            yield Target(uid_of(pod), address, "worker", method, tokens)
+            pod_name = pod["metadata"]["name"]
+            yield Target(uid_of(pod), address, "worker", method, tokens, pod_name)
         elif component == labels.COMPONENT_GATEWAY:
             yield Target(uid_of(pod), address, "gateway")
 

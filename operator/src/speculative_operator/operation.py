@@ -15,6 +15,7 @@ from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Pace, Reflector
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
 from speculative_operator.metrics.doorbell import Doorbell
+from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notify import Notifier
@@ -40,6 +41,7 @@ class Operation:
         telemetry: Telemetry,
         *,
         queries: Queries | None = None,
+        pages: Pages | None = None,
         notifier: Notifier | None = None,
         pace: Pace | None = None,
     ) -> None:
@@ -56,6 +58,7 @@ class Operation:
         }
         self._client, self._source, self._settings = client, source, settings
         self._telemetry, self._queries, self._notifier = telemetry, queries, notifier
+        self._pages = pages
         if notifier is not None:
             notifier.wake = self.wake
         self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
@@ -88,6 +91,7 @@ class Operation:
             self._source,
             self._settings,
             queries=self._queries,
+            pages=self._pages,
             notifier=self._notifier,
             doorbell=self._doorbell,
             telemetry=self._telemetry,

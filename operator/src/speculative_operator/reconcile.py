@@ -15,7 +15,7 @@ from typing import Final
 
 from speculative_api.conditions import ConditionType, Reason
 from speculative_api.labels import REVISION
-from speculative_api.v1alpha1 import Condition
+from speculative_api.v1alpha1 import AnalysisSource, Condition
 from speculative_operator.analysis.queried import Measurement
 from speculative_operator.analysis.verdict import Evidence, Sample, assess
 from speculative_operator.cluster import evidence as evidence_store
@@ -44,6 +44,7 @@ from speculative_operator.gather import (
     targets_of,
 )
 from speculative_operator.metrics.doorbell import Doorbell
+from speculative_operator.metrics.pages import FromPrometheus, Pages, unknown_pod
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notifications import with_pending
@@ -94,6 +95,7 @@ class Reconciler:
         settings: Settings,
         *,
         queries: Queries | None = None,
+        pages: Pages | None = None,
         notifier: Notifier | None = None,
         doorbell: Doorbell | None = None,
         telemetry: Telemetry | None = None,
@@ -101,6 +103,7 @@ class Reconciler:
     ) -> None:
         self._client = client
         self._queries = queries
+        self._pages = pages
         self._notifier = notifier
         self._doorbell = doorbell
         self._stores = stores
@@ -129,7 +132,8 @@ class Reconciler:
         memory = self._memories.get(key)
         if memory is None or memory.uid != uid:
             memory = self._memories[key] = _Memory(uid)
-        await self._ask(key, parent, memory)
+        source = self._source_of(key, parent)
+        await self._ask(key, parent, memory, source)
         # Asking takes time: what came in meanwhile counts.
         parent = self._parent(key)
         if parent is None or uid_of(parent) != uid:
@@ -138,7 +142,7 @@ class Reconciler:
             key,
             parent,
             stores=self._stores,
-            source=self._source,
+            source=source,
             settings=self._settings,
             now=self._utc_now(),
             conflicts=memory.conflicts,
@@ -200,7 +204,17 @@ class Reconciler:
         if self._notifier is not None:
             self._notifier.offer(snapshot, decision.status.pending_notifications)
 
-    async def _ask(self, key: Key, parent: JSON, memory: _Memory) -> None:
+    def _source_of(self, key: Key, parent: JSON) -> Source:
+        """Whom the spec wants to be asked about engines."""
+        found = self._specs.read(key, parent.get("spec", {}))
+        if self._pages is None or isinstance(found, Unreadable):
+            return self._source
+        analysis = found.spec.rollout.analysis
+        if analysis.source is not AnalysisSource.PROMETHEUS:
+            return self._source
+        return FromPrometheus(self._source, self._pages, key, analysis)
+
+    async def _ask(self, key: Key, parent: JSON, memory: _Memory, source: Source) -> None:
         """Asks the pods in every pass while something moves, else each 15 s."""
         now = asyncio.get_running_loop().time()
         status, route = status_of(parent), route_of(self._stores, key, memory.uid)
@@ -208,14 +222,14 @@ class Reconciler:
             # No answer of a pod changes what is to be done, and one that hangs would delay it.
             return
         targets = list(targets_of(self._stores, key))
-        states = [self._source.state(t.uid) for t in targets if t.role == "gateway"]
+        states = [source.state(t.uid) for t in targets if t.role == "gateway"]
         lags = any(s is None or route is None or s.sequence != route.sequence for s in states)
         starting = status.stable is None or status.stable.available_at is None
         moves = bool(status.canary or status.guard or status.retiring or starting or lags)
         moves = moves or status.idle is not None
         if moves or now - memory.asked_at >= QUIET_SCRAPE_SECONDS:
             memory.asked_at = now
-            await self._source.ask(targets)
+            await source.ask(targets)
 
     def _listen(self, key: Key, snapshot: Snapshot | None) -> None:
         """While pods are released, whoever asks first is heard of at once."""
@@ -239,6 +253,7 @@ class Reconciler:
             period_seconds=snapshot.spec.rollout.analysis.period_seconds,
             sticky=snapshot.spec.gateway.session_affinity_header is not None,
             measurements=self._measured(snapshot, trial),
+            problem=self._problem(snapshot, trial),
         )
         memory.evidence = evidence_store.look(
             memory.evidence,
@@ -250,6 +265,14 @@ class Reconciler:
             key=(snapshot.namespace, snapshot.name),
         )
         return assess(memory.evidence)
+
+    def _problem(self, snapshot: Snapshot, trial: Trial) -> str:
+        """Why figures of engines are missing, where one source has all of them."""
+        analysis = snapshot.spec.rollout.analysis
+        if self._pages is None or analysis.source is not AnalysisSource.PROMETHEUS:
+            return ""
+        place = (snapshot.namespace, snapshot.name)
+        return self._pages.problem(place) or unknown_pod(snapshot, trial.candidate, trial.control)
 
     def _measured(self, snapshot: Snapshot, trial: Trial) -> dict[str, Measurement]:
         """The newest answers to the queries of this trial; what is due is asked meanwhile."""

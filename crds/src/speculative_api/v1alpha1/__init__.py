@@ -27,6 +27,7 @@ from speculative_api.status import Verdict as Verdict
 from speculative_api.v1alpha1.adaptive import Adaptive as Adaptive
 from speculative_api.v1alpha1.adaptive import AdaptiveMode as AdaptiveMode
 from speculative_api.v1alpha1.analysis import Analysis as Analysis
+from speculative_api.v1alpha1.analysis import AnalysisSource as AnalysisSource
 from speculative_api.v1alpha1.analysis import MetricCheck as MetricCheck
 from speculative_api.v1alpha1.analysis import MetricName as MetricName
 from speculative_api.v1alpha1.analysis import PrometheusQuery as PrometheusQuery

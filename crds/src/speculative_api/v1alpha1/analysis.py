@@ -203,6 +203,13 @@ class SecretKey(Model):
     )
 
 
+class AnalysisSource(StrEnum):
+    """Where the figures of the engines come from."""
+
+    WORKERS = "Workers"
+    PROMETHEUS = "Prometheus"
+
+
 class PrometheusServer(Model):
     """Where queries are asked."""
 
@@ -236,7 +243,12 @@ class Analysis(Model):
             "!self.metrics.exists(m, has(m.prometheus))",
             "metrics with a query need to know whom to ask: add analysis.prometheus.address",
             ".metrics",
-        )
+        ),
+        rule(
+            "self.source != 'Prometheus' || has(self.prometheus)",
+            "source Prometheus needs to know whom to ask: add analysis.prometheus.address",
+            ".source",
+        ),
     )
     period_seconds: int = Field(
         default=5, ge=1, le=300, description="Time between looks. Default 5."
@@ -256,5 +268,13 @@ class Analysis(Model):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     prometheus: PrometheusServer | None = Field(
-        default=None, description="The server for metrics with a query."
+        default=None,
+        description="The server for metrics with a query, and for source Prometheus.",
+    )
+    source: AnalysisSource = Field(
+        default=AnalysisSource.WORKERS,
+        description="Where the figures of the engines come from. Workers: every pod is asked. "
+        "Prometheus: that is asked what it scraped of the engines, in two queries whatever the "
+        "number of pods, at most every 15 seconds; for 1,000 pods and more. Its series need the "
+        "labels namespace and pod. What gateways count is always asked of them. Default Workers.",
     )

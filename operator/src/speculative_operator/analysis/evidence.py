@@ -59,6 +59,8 @@ class Evidence:
     """There is no control: only absolute bounds are judged."""
     failed: tuple[str, ...] = ()
     """Metrics that reached `needed_worse`; they stay failed and take no more data."""
+    problem: str = ""
+    """Why the engines' figures can't be had at the last look; not kept, the next look knows."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` of a parsed dump gives back an equal value."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
 from speculative_operator.analysis import latency, messages, queried, restarts, speed
 from speculative_operator.analysis.evidence import Evidence
@@ -26,12 +27,15 @@ from speculative_operator.analysis.windows import (
     gateway_readings,
     worker_readings,
 )
-from speculative_operator.decision import Assessment, MetricVerdict
+from speculative_operator.decision import Assessment, MetricVerdict, Outcome
 
 __all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe"]
 
 NEEDED_NOT_WORSE: Final = 20.0
 """Evidence for 'not worse': 5 % per metric. Advancing needs every metric, so no correction."""
+
+OF_ENGINES: Final = frozenset(MetricName) - {MetricName.ERROR_RATE, MetricName.RESTARTS}
+"""Metrics whose figures are the engines' own: the others come from gateways and Kubernetes."""
 
 CLIENT_STAKE: Final = 0.1
 """Part of the evidence of ErrorRate that 4xx have. A mean of two e-values is one, so that the two
@@ -50,6 +54,7 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
         methods=_methods(evidence.methods, sample),
         sticky=sample.sticky,
         alone=sample.arms == ALONE,
+        problem=sample.problem,
     )
     after = _errors(_acceptance(after, sample), sample)
     latencies = tuple(
@@ -192,6 +197,14 @@ def assess(evidence: Evidence) -> Assessment:
 
 def _shown(evidence: Evidence, name: str) -> MetricVerdict:
     found = _verdict(evidence, name)
+    if evidence.problem and name in OF_ENGINES and found.outcome != Outcome.FAILED:
+        found = replace(
+            found,
+            outcome=Outcome.ERRORED,
+            reason=Reason.SOURCE_AWAY,
+            holds=True,
+            message=f"{evidence.problem}; before that {found.message}",
+        )
     if name not in evidence.dry_run:
         return found
     return replace(found, dry_run=True, message=f"dry run, not acted on: {found.message}")

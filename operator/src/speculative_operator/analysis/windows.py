@@ -55,6 +55,8 @@ class Sample:
     """Whether sessions stay with a revision (`gateway.sessionAffinityHeader`)."""
     measurements: Mapping[str, Measurement] = field(default_factory=dict)
     """The newest answers to queries, by the metric's name."""
+    problem: str = ""
+    """Why the engines' figures can't be had of their one source, if they can't."""
 
     @property
     def arms(self) -> frozenset[str]:

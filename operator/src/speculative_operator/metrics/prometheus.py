@@ -113,15 +113,9 @@ class Queries:
     async def _measure(self, namespace: str, asked: _Asked, at: float) -> None:
         server = asked.server
         try:
-            async with asyncio.timeout(server.timeout_seconds):
-                asked.found = await self._query(namespace, server, asked.text, at)
-        except TimeoutError:
-            problem = f"Prometheus did not answer within {server.timeout_seconds} s"
-            asked.found = Measurement(at, problem=problem, is_away=True)
-        except OperatorError as error:
-            asked.found = Measurement(at, problem=str(error), is_away=True)
-        except (aiohttp.ClientError, OSError) as error:
-            problem = f"Prometheus can not be reached ({type(error).__name__})"
+            asked.found = await self._query(namespace, server, asked.text, at)
+        except UNANSWERED as error:
+            problem = problem_of(error, server)
             asked.found = Measurement(at, problem=problem, is_away=True)
         finally:
             asked.task = None
@@ -129,20 +123,33 @@ class Queries:
     async def _query(
         self, namespace: str, server: PrometheusServer, text: str, at: float
     ) -> Measurement:
+        status, body = await self.answer(namespace, server, text, largest=LARGEST_ANSWER)
+        return measurement(status, body, at=at)
+
+    async def answer(
+        self, namespace: str, server: PrometheusServer, text: str, *, largest: int
+    ) -> tuple[int, bytes]:
+        """Status and body of one instant query, as long as a person's spec lets it take.
+
+        Raises:
+            OperatorError: the answer is longer than `largest` bytes, or the token can't be had.
+            TimeoutError, aiohttp.ClientError, OSError: nobody answered.
+        """
         if self._session is None:
             raise NotReadable("the client is not open")
         headers = {}
-        if server.bearer_token_secret is not None:
-            token = await self._token(namespace, server.bearer_token_secret)
-            headers["Authorization"] = f"Bearer {token}"
-        return await instant_query(
-            self._session,
-            server.address,
-            text,
-            at=at,
-            timeout_seconds=server.timeout_seconds,
-            headers=headers,
-        )
+        async with asyncio.timeout(server.timeout_seconds):
+            if server.bearer_token_secret is not None:
+                token = await self._token(namespace, server.bearer_token_secret)
+                headers["Authorization"] = f"Bearer {token}"
+            return await _posted(
+                self._session,
+                server.address,
+                text,
+                timeout_seconds=server.timeout_seconds,
+                headers=headers,
+                largest=largest,
+            )
 
     async def _token(self, namespace: str, wanted: SecretKey) -> str:
         key = (namespace, wanted.name, wanted.key)
@@ -154,6 +161,19 @@ class Queries:
                 raise NotReadable(f"Secret {wanted.name}, key {wanted.key}: holds no token")
             self._tokens[key] = (now, token)
         return token
+
+
+UNANSWERED: Final = (TimeoutError, OperatorError, aiohttp.ClientError, OSError)
+"""What a question may end with instead of an answer."""
+
+
+def problem_of(error: Exception, server: PrometheusServer) -> str:
+    """One of `UNANSWERED` in words; nothing of the server's own."""
+    if isinstance(error, TimeoutError):
+        return f"Prometheus did not answer within {server.timeout_seconds} s"
+    if isinstance(error, OperatorError):
+        return str(error)
+    return f"Prometheus can not be reached ({type(error).__name__})"
 
 
 async def instant_query(
@@ -171,20 +191,38 @@ async def instant_query(
         NotReadable: the answer is longer than one number.
         aiohttp.ClientError, OSError: nobody answered.
     """
+    status, body = await _posted(
+        session,
+        address,
+        query,
+        timeout_seconds=timeout_seconds,
+        headers=headers,
+        largest=LARGEST_ANSWER,
+    )
+    return measurement(status, body, at=at)
+
+
+async def _posted(
+    session: aiohttp.ClientSession,
+    address: str,
+    query: str,
+    *,
+    timeout_seconds: float,
+    headers: Mapping[str, str] | None,
+    largest: int,
+) -> tuple[int, bytes]:
     async with session.post(
         f"{address.rstrip('/')}/api/v1/query",
         data={"query": query, "timeout": f"{timeout_seconds:g}s"},
         headers=headers,
         allow_redirects=False,
     ) as response:
-        body = b""
-        async for chunk in response.content.iter_chunked(8192):
+        body = bytearray()
+        async for chunk in response.content.iter_chunked(65536):
             body += chunk
-            if len(body) > LARGEST_ANSWER:
-                raise NotReadable(
-                    f"Prometheus answered more than {LARGEST_ANSWER} bytes: aggregate the query"
-                )
-        return measurement(response.status, body, at=at)
+            if len(body) > largest:
+                raise NotReadable(f"Prometheus answered more than {largest} bytes: aggregate")
+        return response.status, bytes(body)
 
 
 def filled(query: str, words: Mapping[str, str]) -> str:

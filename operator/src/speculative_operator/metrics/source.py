@@ -18,6 +18,8 @@ class Target:
     method: str = ""
     """How the pod's revision drafts: an engine without our worker does not say."""
     num_speculative_tokens: int | None = None
+    pod: str = ""
+    """Its name: what somebody else's figures of it are labelled with."""
 
 
 class Source(Protocol):
