@@ -257,6 +257,21 @@ def test_what_is_unwise_is_a_warning() -> None:
     assert (found.severity, found.field) == ("warning", "spec.speculation.numSpeculativeTokens")
 
 
+def test_replicas_beside_autoscaling_is_a_warning() -> None:
+    scaling = {"maxReplicas": 8, "metrics": [{"name": "Cpu", "targetPercent": 70}]}
+    manifest = {
+        "apiVersion": "speculative.dev/v1alpha1",
+        "kind": "SpeculativeDeployment",
+        "metadata": {"name": "chat"},
+        "spec": a_raw_spec(replicas=4, autoscaling=scaling),
+    }
+    (found,) = problems(manifest)
+    assert (found.severity, found.field) == ("warning", "spec.replicas")
+    for alone in ("replicas", "autoscaling"):
+        spec = {key: value for key, value in manifest["spec"].items() if key != alone}
+        assert problems({**manifest, "spec": spec}) == []
+
+
 def test_a_rule_that_cannot_be_checked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = {"rule": "self.replicas % 2 == 0", "message": "must be even, for the test"}
     root = ROOT | {"x-kubernetes-validations": [rule]}

@@ -23,6 +23,11 @@ ROOT: Final[Schema] = custom_resource_definition()["spec"]["versions"][0]["schem
 ]
 
 
+CONTESTED: Final = (
+    "is the autoscaler's to set: each apply of this manifest would set it back. Leave it out"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong (`error`: it would be refused or lost) or unwise (`warning`)."""
@@ -58,6 +63,8 @@ def problems(manifest: Mapping[str, Any]) -> list[Problem]:
     found += _broken_rules(ROOT, document, "")
     found += [_about(text, "error") for text in engine_arguments.findings(parsed)]
     found += [_about(text, "error") for text in rollout_rules.findings(parsed)]
+    if "replicas" in spec and "autoscaling" in spec:
+        found.append(Problem("warning", "spec.replicas", CONTESTED))
     return found + [_about(text, "warning") for text in engine_arguments.warnings(parsed)]
 
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from speculative_api import labels
 from speculative_api.gateway import ROUTE_KEY, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
+from speculative_operator.cluster import applied
 from speculative_operator.cluster.autoscaler import autoscaler_of
 from speculative_operator.cluster.http_routes import http_route_of
 from speculative_operator.cluster.last_words import termination_of, waiting_reason_of
@@ -73,6 +74,7 @@ def gather(
     status = healed(status_of(parent), now)
     records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
     revisions = {record.hash: record for record in records}
+    contested = applied.warning(parent["metadata"], autoscaled=found.spec.autoscaling is not None)
     return Snapshot(
         now=now,
         namespace=namespace,
@@ -84,7 +86,7 @@ def gather(
         words=found.words,
         annotations=parent["metadata"].get("annotations") or {},
         findings=found.findings,
-        warnings=found.warnings,
+        warnings=(*found.warnings, *((contested,) if contested else ())),
         conflicts=conflicts,
         refusals=refusals,
         revisions=revisions,

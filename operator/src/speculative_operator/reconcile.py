@@ -27,6 +27,7 @@ from speculative_operator.cluster.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     JSON,
+    SCALED_OBJECT,
     SERVICE,
     SPECULATIVE_DEPLOYMENT,
     Key,
@@ -381,7 +382,7 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
     all; evidence stays until the next trial begins, for whoever asks why; while a
     spec is refused the autoscaler goes on as it was.
     """
-    if live["kind"] == AUTOSCALER.kind:
+    if live["kind"] in (AUTOSCALER.kind, SCALED_OBJECT.kind):
         return bool(snapshot.findings)
     if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
         revision = (live["metadata"].get("labels") or {}).get(REVISION)

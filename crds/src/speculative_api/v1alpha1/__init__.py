@@ -35,6 +35,7 @@ from speculative_api.v1alpha1.analysis import PrometheusServer as PrometheusServ
 from speculative_api.v1alpha1.analysis import SecretKey as SecretKey
 from speculative_api.v1alpha1.autoscaling import Autoscaling as Autoscaling
 from speculative_api.v1alpha1.autoscaling import Idle as Idle
+from speculative_api.v1alpha1.autoscaling import Provider as Provider
 from speculative_api.v1alpha1.autoscaling import ScalingMetric as ScalingMetric
 from speculative_api.v1alpha1.autoscaling import ScalingMetricName as ScalingMetricName
 from speculative_api.v1alpha1.autoscaling import Schedule as Schedule

@@ -8,6 +8,13 @@ from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.common import Opaque
 
 
+class Provider(StrEnum):
+    """Whose object scales."""
+
+    HPA = "HPA"
+    KEDA = "KEDA"
+
+
 class ScalingMetricName(StrEnum):
     """What the number of pods follows."""
 
@@ -75,7 +82,7 @@ class ScalingMetric(Model):
     external: Opaque | None = Field(
         default=None,
         description="External only: `metric` and `target`, as in `external` of a "
-        "HorizontalPodAutoscaler's metric.",
+        "HorizontalPodAutoscaler's metric. With provider KEDA: a trigger, as in a ScaledObject.",
     )
 
 
@@ -172,6 +179,13 @@ class Autoscaling(Model):
             "idle.replicas must be less than minReplicas: else nothing is released",
             ".idle.replicas",
         ),
+    )
+    provider: Provider = Field(
+        default=Provider.HPA,
+        description="HPA: a HorizontalPodAutoscaler, whose metrics the operator, or whoever else "
+        "serves external.metrics.k8s.io, has. KEDA: a ScaledObject, whose triggers ask the "
+        "operator's Prometheus (chart: settings.prometheusUrl); refused where KEDA is not "
+        "installed. Default HPA.",
     )
     min_replicas: int = Field(
         default=1, ge=1, le=1000, description="Fewest pods of stable. Default 1."

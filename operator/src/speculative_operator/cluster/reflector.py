@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from speculative_api import labels
+from speculative_operator.cluster.applied import LAST_APPLIED, NOTE, replicas_applied_by
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key, Resource
 from speculative_operator.errors import Gone, NotFound, OperatorError, Refused
@@ -218,15 +218,14 @@ class Reflector:
         )
 
 
-_ANNOTATIONS_NOT_KEPT: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
-
-
 def _trimmed(thing: JSON, resource: Resource) -> JSON:
     """The object without what nobody here reads and what takes half of its size."""
     metadata = {k: v for k, v in thing["metadata"].items() if k != "managedFields"}
+    if resource is SPECULATIVE_DEPLOYMENT and (who := replicas_applied_by(thing["metadata"])):
+        metadata[NOTE] = who
     if metadata.get("annotations"):
         kept = metadata["annotations"].items()
-        metadata["annotations"] = {k: v for k, v in kept if k not in _ANNOTATIONS_NOT_KEPT}
+        metadata["annotations"] = {k: v for k, v in kept if k != LAST_APPLIED}
     names = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**thing, **names, "metadata": metadata}
 

@@ -50,6 +50,7 @@ AUTOSCALER: Final = Resource(
 )
 JOB: Final = Resource("batch/v1", "Job", "jobs", optional=True)
 """Optional, so that an operator whose chart does not grant it yet serves on without."""
+SCALED_OBJECT: Final = Resource("keda.sh/v1alpha1", "ScaledObject", "scaledobjects", optional=True)
 POD: Final = Resource("v1", "Pod", "pods")
 EVENT: Final = Resource("v1", "Event", "events")
 SECRET: Final = Resource("v1", "Secret", "secrets")
@@ -67,6 +68,7 @@ CHILDREN: Final = (
     HTTP_ROUTE,
     AUTOSCALER,
     JOB,
+    SCALED_OBJECT,
 )
 """What the operator creates and prunes."""
 WATCHED: Final = (SPECULATIVE_DEPLOYMENT, *CHILDREN, POD)

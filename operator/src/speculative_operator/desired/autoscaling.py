@@ -10,6 +10,7 @@ from typing import Any, Final
 from speculative_api import labels
 from speculative_api.v1alpha1 import (
     Autoscaling,
+    Provider,
     ScalingMetric,
     ScalingMetricName,
     SpeculativeDeploymentSpec,
@@ -54,9 +55,13 @@ Body = dict[str, Any]
 
 
 def autoscaler(snapshot: Snapshot, metadata: dict[str, Any]) -> Body | None:
-    """The autoscaler; None where none is asked for, the spec is refused, or pods are released."""
+    """The autoscaler; None where another provider scales, the spec is refused, or pods are
+    released.
+    """
     autoscaling = snapshot.spec.autoscaling
-    if autoscaling is None or snapshot.findings or idling.is_released(snapshot.status):
+    if autoscaling is None or autoscaling.provider is not Provider.HPA:
+        return None
+    if snapshot.findings or idling.is_released(snapshot.status):
         return None
     bounds = schedules.bounds(autoscaling, snapshot.now)
     return {
@@ -76,13 +81,14 @@ def autoscaler(snapshot: Snapshot, metadata: dict[str, Any]) -> Body | None:
             "minReplicas": bounds.minimum,
             "maxReplicas": bounds.maximum,
             "metrics": [_metric(metric, snapshot.name) for metric in autoscaling.metrics],
-            "behavior": {
-                "scaleUp": SCALE_UP,
-                "scaleDown": SCALE_DOWN,
-                **(autoscaling.behavior or {}),
-            },
+            "behavior": behavior(autoscaling),
         },
     }
+
+
+def behavior(autoscaling: Autoscaling) -> Body:
+    """How fast pods come and go, as the spec says or carefully."""
+    return {"scaleUp": SCALE_UP, "scaleDown": SCALE_DOWN, **(autoscaling.behavior or {})}
 
 
 def _metric(metric: ScalingMetric, name: str) -> Body:
@@ -142,5 +148,7 @@ def _targets(spec: SpeculativeDeploymentSpec, autoscaling: Autoscaling) -> Itera
                     "requests a pod the gateway refuses (gateway.overload."
                     "maxQueuedRequestsPerPod); make it smaller"
                 )
+        if autoscaling.provider is Provider.KEDA:
+            continue
         if metric.external is not None and not {"metric", "target"} <= set(metric.external):
             yield f"{field}.external needs metric and target, as in a HorizontalPodAutoscaler"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
-from speculative_operator.desired import autoscaling, spot
+from speculative_operator.desired import autoscaling, keda, spot
 from speculative_operator.desired.objects import (
     RevisionTooLarge,
     controller_revision,
@@ -36,6 +36,7 @@ def findings(spec: SpeculativeDeploymentSpec, *, name: str, settings: Settings) 
     """
     found = (
         *autoscaling.findings(spec),
+        *keda.findings(spec, settings),
         *spot.findings(spec),
         *_variables(spec),
         *_resources(spec),

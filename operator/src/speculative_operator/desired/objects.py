@@ -16,6 +16,7 @@ from speculative_operator.desired import names
 from speculative_operator.desired.autoscaling import autoscaler
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.http_route import http_route
+from speculative_operator.desired.keda import scaled_object
 from speculative_operator.desired.native import NativeLane, native_lane
 from speculative_operator.desired.preflight import preflight_jobs
 from speculative_operator.desired.restarts import (
@@ -45,6 +46,7 @@ OWNED_KINDS: Final = (
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
     ("batch/v1", "Job"),
+    ("keda.sh/v1alpha1", "ScaledObject"),
 )
 """(apiVersion, kind) of everything that may be here: what pruning looks through."""
 LONGEST_CAUSE: Final = 1024
@@ -84,6 +86,7 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
     live = tuple(_live(snapshot, decision, settings, lane))
     name = snapshot.name
     scaler = autoscaler(snapshot, metadata)
+    scaler = scaler or scaled_object(snapshot, decision, settings, metadata)
     gateway = _gateway(snapshot, decision, settings, metadata, lane)
     records = [*(item.record for item in live), *_history(snapshot, decision, lane)]
     records += kept_renders(snapshot, decision, records)

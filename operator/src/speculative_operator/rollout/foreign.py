@@ -6,7 +6,7 @@ For the conditions Accepted and GatewayReady; called by `status`.
 from typing import Literal
 
 from speculative_api.conditions import Reason
-from speculative_api.v1alpha1 import GatewayMode, Preflight
+from speculative_api.v1alpha1 import GatewayMode, Preflight, Provider
 from speculative_operator.rollout.gateways import UNSEEN_SECONDS, is_accepted
 from speculative_operator.snapshot import Snapshot
 
@@ -31,14 +31,20 @@ def lacking(snapshot: Snapshot) -> str:
             "rollout.preflight Job needs the right to Jobs of batch/v1, which the operator has "
             "not: update the chart, or use InPod"
         )
-    needs = snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API
-    if not needs or "HTTPRoute" not in snapshot.missing_kinds:
-        return ""
-    return (
-        "gateway.mode GatewayAPI needs the kind HTTPRoute of gateway.networking.k8s.io/v1, which "
-        "is not there or which the operator may not read: install the Gateway API's CRDs, update "
-        "the chart, or use mode Envoy"
-    )
+    missing, scaling = snapshot.missing_kinds, snapshot.spec.autoscaling
+    if snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API and "HTTPRoute" in missing:
+        return (
+            "gateway.mode GatewayAPI needs the kind HTTPRoute of gateway.networking.k8s.io/v1, "
+            "which is not there or which the operator may not read: install the Gateway API's "
+            "CRDs, update the chart, or use mode Envoy"
+        )
+    if scaling and scaling.provider is Provider.KEDA and "ScaledObject" in missing:
+        return (
+            "autoscaling.provider KEDA needs the kind ScaledObject of keda.sh/v1alpha1, which is "
+            "not there or which the operator may not read: install KEDA, update the chart, or use "
+            "provider HPA; replicas stay as they are"
+        )
+    return ""
 
 
 def reachability(snapshot: Snapshot) -> Said:
