@@ -77,7 +77,7 @@ def needed() -> dict[tuple[str, str], set[str]]:
         need(resource, "create", "delete", *changes)
     need(resources.SPECULATIVE_DEPLOYMENT, "patch", suffix="/status")
     need(resources.POD, "patch")
-    need(resources.EVENT, "create", "patch")
+    need(resources.EVENT, "create", "patch", "list")
     return found
 
 

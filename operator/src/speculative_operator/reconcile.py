@@ -21,6 +21,7 @@ from speculative_operator.analysis.verdict import Evidence, Sample, assess
 from speculative_operator.cluster import evidence as evidence_store
 from speculative_operator.cluster.apply import Applier, Outcome, leftovers, words_of
 from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.nodes import node_news
 from speculative_operator.cluster.publishing import emit, is_due, with_condition, write_status
 from speculative_operator.cluster.resources import (
     AUTOSCALER,
@@ -51,6 +52,7 @@ from speculative_operator.metrics.source import Source
 from speculative_operator.notifications import with_pending
 from speculative_operator.notify import Notifier
 from speculative_operator.rollout.asking import is_abort_waiting
+from speculative_operator.rollout.blocked import waits_for_room
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.trial import Trial, trial_of, trials_of
@@ -58,7 +60,7 @@ from speculative_operator.scaledown import announce_costs
 from speculative_operator.scaling.idling import is_released
 from speculative_operator.scaling.removal import shrinking
 from speculative_operator.settings import Settings
-from speculative_operator.snapshot import Snapshot
+from speculative_operator.snapshot import NodeNews, Snapshot
 from speculative_operator.specs import Specs, Unreadable
 from speculative_operator.telemetry import Telemetry
 
@@ -68,6 +70,8 @@ QUIET_SCRAPE_SECONDS: Final = 15.0
 """Time between two questions to the pods of a resource where nothing is going on."""
 WAITING_SECONDS: Final = 2.0
 """Next look while something on its way out is in the way; its end also wakes a pass."""
+NEWS_SECONDS: Final = 30.0
+"""Between two readings of the events of pods that wait for room."""
 REFUSED_SECONDS: Final = 600.0
 """Next look at a spec that can't be read; an edit wakes a pass at once."""
 
@@ -83,6 +87,8 @@ class _Memory:
     evidence_saved_at: float = float("-inf")
     published_at: float = float("-inf")
     asked_at: float = float("-inf")
+    news: NodeNews | None = None
+    news_asked_at: float = float("-inf")
 
 
 class Reconciler:
@@ -161,6 +167,8 @@ class Reconciler:
         return None if parent is None or parent["metadata"].get("deletionTimestamp") else parent
 
     async def _pass(self, parent: JSON, snapshot: Snapshot, memory: _Memory) -> float:
+        if pods := waits_for_room(snapshot):
+            snapshot = replace(snapshot, node_news=await self._news(snapshot, pods, memory))
         assessment = self._judge(snapshot, memory)
         decision = self._noted(snapshot, decide(snapshot, assessment))
         self._listen((snapshot.namespace, snapshot.name), snapshot)
@@ -184,6 +192,16 @@ class Reconciler:
         await self._publish(parent, snapshot, decision, memory)
         self._notify(snapshot, decision)
         return min(decision.next_look_seconds, WAITING_SECONDS if waiting else 1e9)
+
+    async def _news(
+        self, snapshot: Snapshot, pods: tuple[str, ...], memory: _Memory
+    ) -> NodeNews | None:
+        """What is said of nodes on their way for these pods, read now and then."""
+        now = asyncio.get_running_loop().time()
+        if now - memory.news_asked_at >= NEWS_SECONDS:
+            memory.news_asked_at = now
+            memory.news = await node_news(self._client, snapshot.namespace, pods)
+        return memory.news
 
     async def _tell(
         self, parent: JSON, snapshot: Snapshot, decision: Decision, memory: _Memory

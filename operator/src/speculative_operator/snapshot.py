@@ -66,6 +66,15 @@ class AutoscalerView:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeNews:
+    """Somebody's word that a node is on its way for a pod that waits for room."""
+
+    at: float
+    """Unix seconds."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPod:
     """One worker pod; `termination` is the newest last word of its container, if it ended."""
 
@@ -189,6 +198,8 @@ class Snapshot:
     """With `gateway.mode: GatewayAPI`: the route as last written."""
     check: CheckView | None = None
     """Of the pre-flight that status says is under way; None without one."""
+    node_news: NodeNews | None = None
+    """Asked for only shortly before a canary that finds no room is given up."""
     missing_kinds: frozenset[str] = frozenset()
     """Kinds that this cluster does not have, or that we may not read."""
 

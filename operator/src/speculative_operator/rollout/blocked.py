@@ -11,7 +11,7 @@ from typing import Final
 
 from speculative_api.conditions import Reason, WorkerReason
 from speculative_api.v1alpha1 import ParkedStatus
-from speculative_operator.rollout.times import moment, stamp
+from speculative_operator.rollout.times import moment, seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
 from speculative_operator.snapshot import Snapshot, WorkerPod
 
@@ -19,6 +19,14 @@ FIRST_WAIT: Final = timedelta(minutes=5)
 """Until the first new attempt; as long as a cluster takes to add a node with a GPU."""
 LONGEST_WAIT: Final = timedelta(hours=1)
 """Beyond it waiting longer saves nothing."""
+
+NODE_SECONDS: Final = 900.0
+"""A node that was announced is there by then, or does not come: the Cluster Autoscaler's own
+limit (`--max-node-provision-time`, 15 minutes)."""
+LONGEST_EXTENSION_SECONDS: Final = 1800.0
+"""Announced nodes that never come hold nothing up for longer."""
+ASKED_BEFORE_SECONDS: Final = 60.0
+"""Before the deadline: whoever adds nodes has said so long ago."""
 
 _PULL: Final = ("ImagePullBackOff", "ErrImagePull", "ImageInspectError", "RegistryUnavailable")
 _PLACE: Final = ("Unschedulable", "SchedulingGated")
@@ -60,6 +68,27 @@ def reason_of_waiting(said: str) -> Reason | None:
     if kind in _PLACE:
         return Reason.CAPACITY_BLOCKED
     return Reason.IMAGE_UNAVAILABLE if kind in _PULL else None
+
+
+def waits_for_room(snapshot: Snapshot) -> tuple[str, ...]:
+    """UIDs of the canary's pods that no node has room for, shortly before it is given up."""
+    canary = snapshot.status.canary
+    if canary is None:
+        return ()
+    since = canary.started_at if canary.step < 0 else canary.unready_since
+    left = snapshot.spec.rollout.progress_deadline_seconds - seconds_since(since, snapshot.now)
+    if left > ASKED_BEFORE_SECONDS:
+        return ()
+    waiting = (pod for pod in snapshot.pods_of(canary.hash) if not pod.ready)
+    return tuple(p.uid for p in waiting if p.waiting_reason.startswith("Unschedulable"))
+
+
+def node_is_coming(snapshot: Snapshot, waited_seconds: float) -> bool:
+    """Whether a canary without room waits longer, since somebody adds a node for it."""
+    news, deadline = snapshot.node_news, snapshot.spec.rollout.progress_deadline_seconds
+    if news is None or waited_seconds >= deadline + LONGEST_EXTENSION_SECONDS:
+        return False
+    return snapshot.now.timestamp() - news.at < NODE_SECONDS
 
 
 def parked_again(snapshot: Snapshot, revision: str, found: Blockage, message: str) -> ParkedStatus:

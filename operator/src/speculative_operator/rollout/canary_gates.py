@@ -10,7 +10,13 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.asking import is_abort_waiting, present
-from speculative_operator.rollout.blocked import Blockage, blockage, is_waiting, parked_again
+from speculative_operator.rollout.blocked import (
+    Blockage,
+    blockage,
+    is_waiting,
+    node_is_coming,
+    parked_again,
+)
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal
 from speculative_operator.rollout.load import load_words
@@ -146,6 +152,8 @@ def canary_late(snapshot: Snapshot, _: Assessment) -> Transition | None:
     pods = "no pod" if ready == 0 else f"{ready} of {needed} pods"
     message = f"{pods} ready after {waited:.0f} s (progressDeadlineSeconds {deadline})"
     found = blockage(snapshot, canary.hash)
+    if found is not None and node_is_coming(snapshot, waited):
+        return None
     if found is not None:
         return _park(snapshot, canary, found, f"{message}; {found.words}")
     return canary_ends(

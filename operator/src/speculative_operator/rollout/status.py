@@ -20,7 +20,7 @@ from speculative_operator.rollout.autoscaling import (
     scale_replicas,
     scale_selector,
 )
-from speculative_operator.rollout.blocked import blockage, is_waiting
+from speculative_operator.rollout.blocked import blockage, is_waiting, node_is_coming
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.drift_condition import drift_condition
@@ -327,6 +327,9 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
         if found is not None:
             limit = timedelta(seconds=rollout.progress_deadline_seconds)
             until = stamp(moment(canary.started_at) + limit)
+            if node_is_coming(snapshot, seconds_since(canary.started_at, snapshot.now)):
+                words = snapshot.node_news.words if snapshot.node_news else ""
+                return found.reason, f"{message} A node is on its way ({words}): it waits longer."
             return found.reason, f"{message} Taken out and parked at {until} if that stays so."
         return Reason.CANARY_STARTING, message
     at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
