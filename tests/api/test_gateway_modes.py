@@ -171,3 +171,10 @@ def test_without_a_gateway_nothing_has_a_share(spec: dict[str, Any], field: str)
 )
 def test_without_a_gateway_the_rest_is_taken(spec: dict[str, Any]) -> None:
     assert said(**spec) == []
+
+
+@pytest.mark.parametrize("gateway", [without(), at_a_gateway()], ids=["None", "GatewayAPI"])
+def test_engines_speak_tls_to_our_own_gateway_only(gateway: dict[str, Any]) -> None:
+    engine = {"tls": {"secretName": "chat-engines", "serverName": "chat.llm.svc"}}
+    assert [where for where, _ in said(**gateway, engine=engine)] == ["spec.engine.tls"]
+    assert said(engine=engine) == []

@@ -192,6 +192,7 @@ def test_every_field_of_the_worker_config_can_be_steered_by_the_spec() -> None:
             "drainSeconds": 9,
             "warmup": {"requests": 1},
             "simulation": {},
+            "tls": {"secretName": "s", "serverName": "n"},
         },
         modelCache={"persistentVolumeClaim": "c"},
         pod={"numaBind": True},
@@ -273,3 +274,16 @@ def test_a_restart_takes_no_pod_more_than_the_rollout_may(
         rollout=Rollout.model_validate(rollout),
     )
     assert deployment["spec"]["strategy"]["rollingUpdate"] == update
+
+
+def test_an_engine_with_tls_gets_its_secret_and_nobody_else_reads_it() -> None:
+    tls = {"secretName": "chat-engines", "serverName": "chat.llm.svc"}
+    template = template_of(engine={"tls": tls})
+    (volume,) = [each for each in template["spec"]["volumes"] if each["name"] == "tls"]
+    assert volume["secret"] == {"secretName": "chat-engines", "defaultMode": 0o400}
+    (mount,) = [m for m in container_of(engine={"tls": tls})["volumeMounts"] if m["name"] == "tls"]
+    assert mount["readOnly"]
+    told = config_of(engine={"tls": tls}).tls
+    assert told is not None
+    assert (told.directory, told.server_name) == (mount["mountPath"], "chat.llm.svc")
+    assert config_of().tls is None

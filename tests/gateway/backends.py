@@ -7,6 +7,7 @@ releases it, so that tests wait for conditions and never for time.
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,6 +25,8 @@ class Backend:
 
     name: str
     port: int = 0
+    probe_port: int = 0
+    """Where the probe is answered too, in plain HTTP; 0: on `port` only."""
     requests: int = 0
     """Generations that began, whatever became of them."""
     open_streams: int = 0
@@ -132,8 +135,11 @@ def _reset(request: web.Request) -> None:
 
 
 @asynccontextmanager
-async def running(name: str) -> AsyncIterator[Backend]:
-    """A fake worker on a free port of 127.0.0.1; streams are not held at first."""
+async def running(name: str, *, encryption: ssl.SSLContext | None = None) -> AsyncIterator[Backend]:
+    """A fake worker on a free port of 127.0.0.1; streams are not held at first.
+
+    With `encryption` that port speaks TLS, and another one answers the probe.
+    """
     backend = Backend(name)
     backend.release()
     application = web.Application()
@@ -145,9 +151,12 @@ async def running(name: str) -> AsyncIterator[Backend]:
         application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
     )
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=encryption)
     await site.start()
     backend.port = runner.addresses[0][1]
+    if encryption is not None:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        backend.probe_port = runner.addresses[1][1]
 
     def kill() -> None:
         assert site._server is not None

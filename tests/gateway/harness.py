@@ -54,6 +54,8 @@ class Gateway:
     trusted_proxy_hops: int = 0
     tls: str = ""
     """Lowest version; empty: plain HTTP."""
+    authorities: tuple[str, ...] = ()
+    """Secrets that vouch for engines, mounted in the folder `authorities`."""
     supervisor: asyncio.subprocess.Process | None = None
     agent: asyncio.subprocess.Process | None = None
     sequence: int = 0
@@ -107,6 +109,8 @@ class Gateway:
             "KEY_SET_DIRECTORY": str(self.folder / "key-set"),
             "TLS_DIRECTORY": str(self.folder / "tls") if self.tls else "",
             "TLS_MINIMUM": self.tls,
+            "AUTHORITIES": ",".join(self.authorities),
+            "AUTHORITIES_DIRECTORY": str(self.folder / "authorities"),
             "DRAIN_SECONDS": str(self.drain_seconds),
             "DRAIN_MINIMUM_SECONDS": "0",
         }
@@ -173,7 +177,11 @@ class Gateway:
             "endpoints.json",
             {
                 revision: [
-                    {"address": "127.0.0.1", "port": each.port, "healthPort": each.port}
+                    {
+                        "address": "127.0.0.1",
+                        "port": each.port,
+                        "healthPort": each.probe_port or each.port,
+                    }
                     for each in backends
                 ]
                 for revision, backends in revisions.items()

@@ -79,3 +79,21 @@ def test_a_weight_is_not_raised_for_a_dead_end_while_another_serves(
     else:
         with pytest.raises(RouteRefused, match=f"weight {canary} for {B}"):
             accepted(text, ready, last=LAST)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_an_engine_is_not_sent_to_without_its_authority(native: bool) -> None:
+    tls = gateway.BackendTls(authority="engines", server_name="chat")
+    route = gateway.Route.model_validate_json(a_route())
+    if native:
+        spoken = gateway.Backend(hash="c" * 10, service="c", weight=0, tls=tls)
+        route = route.model_copy(update={"native": spoken})
+    else:
+        first, second = route.backends
+        route = route.model_copy(
+            update={"backends": (first, second.model_copy(update={"tls": tls}))}
+        )
+    text = route.model_dump_json(by_alias=True)
+    with pytest.raises(RouteRefused, match="of Secret engines mounted"):
+        accepted(text, BOTH, last=LAST)
+    assert accepted(text, BOTH, last=LAST, authorities=("engines",)) == route

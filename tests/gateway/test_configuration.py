@@ -40,6 +40,7 @@ ENDPOINTS = {
 KEYS = Keys({"bob": "bobs-secret-key", "alice": "alices-secret-key"})
 JWT = gateway.Jwt(issuer="https://issuer.example", audiences=("chat",), jwks_config_map="keys")
 KEY_SET = key_set('{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AA", "kid": "1"}]}')
+ENGINES = gateway.BackendTls(authority="chat-engines", server_name="chat.llm.svc")
 ROUTES = {
     "with-tokens": gateway.Route(
         schema_version=3,
@@ -76,6 +77,19 @@ ROUTES = {
         native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0),
         fallback=gateway.Fallback(requests_per_endpoint=2),
         waiting=gateway.Waiting(hold_seconds=30),
+    ),
+    "encrypted": gateway.Route(
+        schema_version=4,
+        owner_uid="u",
+        sequence=9,
+        model="m",
+        default="a" * 10,
+        backends=(
+            gateway.Backend(hash="a" * 10, service="chat-a", weight=95, tls=ENGINES),
+            gateway.Backend(hash="b" * 10, service="chat-b", weight=5),
+        ),
+        native=gateway.Backend(hash="c" * 10, service="chat-c", weight=0, tls=ENGINES),
+        fallback=gateway.Fallback(requests_per_endpoint=32),
     ),
     "fallback": gateway.Route(
         owner_uid="u",
@@ -323,3 +337,13 @@ def test_a_weight_alone_is_one_step_and_only_the_runtime() -> None:
 
 def test_the_empty_configuration_names_no_cluster() -> None:
     assert named_clusters(empty().routes) == {}
+
+
+def test_every_cluster_of_an_encrypted_revision_is_encrypted_and_no_other() -> None:
+    found = rendered(ROUTES["encrypted"], ENDPOINTS, folder=FOLDER).clusters
+    encrypted = {name for name, cluster in found.items() if "transport_socket" in cluster}
+    assert encrypted == {"a" * 10, "c" * 10, "c" * 10 + "-fallback"}
+    for name in encrypted:
+        (probe,) = found[name]["health_checks"]
+        (plain,) = found[name]["transport_socket_matches"]
+        assert probe["transport_socket_match_criteria"] == plain["match"]

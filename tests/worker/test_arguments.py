@@ -232,3 +232,21 @@ def test_processes_are_bound_where_the_engine_can():
     assert "--numa-bind" in command(a_config(numaBind=True))
     with pytest.raises(WorkerFailure, match=r"pod\.numaBind: engine 0\.18\.1 can't bind"):
         command(a_config(numaBind=True, engineVersion="0.18.1"))
+
+
+@pytest.mark.parametrize(
+    ("version", "renews"), [("0.6.6", False), ("0.8.5", True), ("0.32.0", True)]
+)
+def test_an_engine_with_tls_watches_its_files_where_it_can(version, renews):
+    config = a_config(engineVersion=version)
+    words = engine_command(config, target_path="/m", draft_path=None, port=8000, tls_folder="/tls")
+    flags = dict(itertools.pairwise(words))
+    assert flags["--ssl-keyfile"] == "/tls/tls.key"
+    assert flags["--ssl-certfile"] == "/tls/tls.crt"
+    assert ("--enable-ssl-refresh" in words) == renews
+
+
+@pytest.mark.parametrize("flag", ["--ssl-keyfile", "--ssl-certfile", "--enable-ssl-refresh"])
+def test_tls_is_asked_for_by_its_field_only(flag):
+    with pytest.raises(WorkerFailure, match=r"engine\.tls says this already"):
+        command(a_config(extraArgs=[f"{flag}=x"]))

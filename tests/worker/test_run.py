@@ -5,10 +5,13 @@ import dataclasses
 import json
 import os
 import signal
+import ssl
 from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.certificates import Authority
+from tests.certificates import written as files_of
 from tests.worker.a_worker import SHORT_FOLLOW, a_worker, some_settings
 
 from speculative_api.worker import CONFIG_VARIABLE
@@ -204,3 +207,59 @@ async def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
         found = worker.termination()
         assert (found["reason"], found["retryable"]) == ("InvalidArguments", False)
         assert "maxNumSeqs" in found["detail"]
+
+
+async def test_a_worker_serves_tls_and_takes_a_renewed_certificate(tmp_path):
+    authority = Authority()
+    mounted = files_of(tmp_path / "mounted", authority.secret("chat"))
+    tls = {"directory": str(mounted), "serverName": "chat"}
+    quick = SHORT_FOLLOW + "\n"
+    program = ["-c", quick.replace("import asyncio", QUICK_LOOK + "import asyncio", 1)]
+    async with a_worker(tmp_path, program=program, tls=tls, heartbeatSeconds=1) as worker:
+        # Ready: health, metrics and warm-up went through TLS as well.
+        await worker.until("/readyz", 200)
+        first = await shown_by(worker.engine_url, authority)
+        assert await status_of_plain(worker.engine_url) == 0
+        files_of(mounted, authority.secret("chat"))
+        deadline = asyncio.get_running_loop().time() + 30
+        while await shown_by(worker.engine_url, authority) == first:
+            assert asyncio.get_running_loop().time() < deadline, "the old one stays"
+            await asyncio.sleep(0.05)
+        assert await worker.status("/readyz") == 200
+
+
+async def test_a_certificate_for_another_name_ends_the_worker_before_its_engine(tmp_path):
+    mounted = files_of(tmp_path / "mounted", Authority().secret("somebody"))
+    tls = {"directory": str(mounted), "serverName": "chat"}
+    async with a_worker(tmp_path, tls=tls) as worker:
+        assert await worker.exit_code() == 1
+        found = worker.termination()
+    assert (found["reason"], found["retryable"]) == ("InvalidArguments", False)
+    assert "engine.tls: the certificate is refused for chat" in found["detail"]
+
+
+QUICK_LOOK = """
+from speculative_worker import certificate
+certificate.LOOK_SECONDS = 0.1
+"""
+
+
+async def shown_by(url: str, authority: Authority) -> bytes:
+    """The certificate that an engine shows to a client that believes this authority."""
+    context = ssl.create_default_context(cadata=authority.pem)
+    port = int(url.rsplit(":", 1)[1])
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname="chat"
+    )
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return shown
+
+
+async def status_of_plain(url: str) -> int:
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with session.get(url + "/health") as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0

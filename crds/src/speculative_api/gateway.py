@@ -26,6 +26,15 @@ class _Lenient(BaseModel):
     )
 
 
+class BackendTls(_Lenient):
+    """How a revision's engines prove who they are."""
+
+    authority: str
+    """Name of the Secret whose `ca.crt` is mounted in gateway pods."""
+    server_name: str
+    """DNS name that their certificate has to be for."""
+
+
 class Backend(_Lenient):
     """One revision: an Envoy cluster named by its hash, fed by a Service's EndpointSlices."""
 
@@ -37,6 +46,8 @@ class Backend(_Lenient):
     """Share of the accelerated lane; 0 keeps the cluster warm without traffic."""
     requests_per_endpoint: int | None = Field(default=None, ge=1)
     """How many one gateway pod may have in flight on each ready endpoint; more get 503."""
+    tls: BackendTls | None = None
+    """None: plain HTTP."""
 
 
 class Timeouts(_Lenient):
@@ -130,7 +141,7 @@ class Route(_Lenient):
     (nothing is ready yet: 503). `native` is a lane of its own, outside the sum.
     """
 
-    schema_version: Literal[1, 2, 3] = 1
+    schema_version: Literal[1, 2, 3, 4] = 1
     """2 where `auth` is set, 3 with tokens or `allowed_cidrs`: an agent that would ignore what
     keeps people out must refuse the route instead."""
     owner_uid: str

@@ -126,6 +126,15 @@ class Simulation(_Lenient):
     faults: list[SimulatedFault] = Field(default_factory=list)
 
 
+class EngineTls(_Lenient):
+    """The engine speaks TLS with the certificate in a mounted folder."""
+
+    directory: str
+    """Holds `tls.crt`, `tls.key` and `ca.crt`."""
+    server_name: str
+    """The name that the gateway will ask for."""
+
+
 class WorkerConfig(_Lenient):
     """All a worker needs to know; durations in seconds."""
 
@@ -154,6 +163,8 @@ class WorkerConfig(_Lenient):
     heartbeat_seconds: int = 0
     """0: none."""
     warmup: WorkerWarmup = WorkerWarmup()
+    tls: EngineTls | None = None
+    """None: plain HTTP."""
     cache_directory: str | None = None
     """Where `hf://` models are stored; None: the container's own temporary folder."""
     simulation: Simulation | None = None

@@ -4,16 +4,25 @@ The agent asks before it renders. A refused route changes nothing: the last
 good one stays, and `/state` says why.
 """
 
+from collections.abc import Collection
+
 from pydantic import ValidationError
 
 from speculative_api import gateway
 
 from .errors import RouteRefused
 from .render import Endpoints
+from .upstream_tls import AUTHORITY_KEY
 
 
-def accepted(text: str, endpoints: Endpoints, *, last: gateway.Route | None) -> gateway.Route:
-    """The parsed route, if it may follow `last`.
+def accepted(
+    text: str,
+    endpoints: Endpoints,
+    *,
+    last: gateway.Route | None,
+    authorities: Collection[str] = (),
+) -> gateway.Route:
+    """The parsed route, if it may follow `last` in a pod with these `authorities` mounted.
 
     A route of another owner is accepted whatever its sequence: a resource that
     was deleted and made again counts from the start.
@@ -34,8 +43,20 @@ def accepted(text: str, endpoints: Endpoints, *, last: gateway.Route | None) -> 
             f"route refused: sequence {route.sequence} is older than {last.sequence}, "
             "which was applied"
         )
+    _refuse_strangers(route, authorities)
     _refuse_dead_ends(route, endpoints, last)
     return route
+
+
+def _refuse_strangers(route: gateway.Route, authorities: Collection[str]) -> None:
+    """Engines whose authority is not mounted here could not be told from anybody else."""
+    revisions = [*route.backends, *([route.native] if route.native else [])]
+    for each in revisions:
+        if each.tls is not None and each.tls.authority not in authorities:
+            raise RouteRefused(
+                f"route refused: this pod has no {AUTHORITY_KEY} of Secret {each.tls.authority} "
+                f"mounted, which {each.hash} needs: its successor will"
+            )
 
 
 def _refuse_dead_ends(

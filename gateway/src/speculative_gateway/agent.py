@@ -201,7 +201,12 @@ class Agent:
                 raise RouteRefused(problem)
             if observation.route is not None:
                 try:
-                    route = accepted(observation.route, endpoints, last=self._last)
+                    route = accepted(
+                        observation.route,
+                        endpoints,
+                        last=self._last,
+                        authorities=self._settings.authorities,
+                    )
                 except RouteRefused as refusal:
                     problem = str(refusal)
             if route is None:

@@ -48,6 +48,7 @@ def _lines() -> dict[str, Any]:
                     "flags": "%RESPONSE_FLAGS%",
                     "details": "%RESPONSE_CODE_DETAILS%",
                     "upstream": "%UPSTREAM_HOST%",
+                    "upstream_tls_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
                     "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
                     "prompt_tokens": _USED.format("prompt"),
                     "completion_tokens": _USED.format("completion"),

@@ -19,6 +19,7 @@ from .fallback import ANSWERED, destination, has_ways, spare_of, ways
 from .keys import Keys
 from .routes import routes
 from .tokens import KeySet, tokens
+from .upstream_tls import PROBE, encrypted
 from .waiting import waiting_cluster
 
 UPSTREAM_IDLE_SECONDS = 4
@@ -71,18 +72,22 @@ def rendered(
         for each in revisions
     }
     clusters = {
-        each.hash: _cluster(each.hash, folder, eject=50 if index == 0 else 0)
+        each.hash: _cluster(each.hash, folder, eject=50 if index == 0 else 0, tls=each.tls)
         for index, each in enumerate(revisions)
     }
     if (spare := spare_of(route)) is not None:
         ready = endpoints.get(spare.native.service, ())
         assignments[spare.cluster] = _assignment(spare.cluster, spare.native.hash, ready)
         clusters[spare.cluster] = _cluster(
-            spare.cluster, folder, eject=100, most_requests=max(1, spare.per_endpoint * len(ready))
+            spare.cluster,
+            folder,
+            eject=100,
+            most_requests=max(1, spare.per_endpoint * len(ready)),
+            tls=spare.native.tls,
         )
-        stable = route.backends[0].hash
+        stable = route.backends[0]
         # With a lane to fall back to, even the last endpoint may be set aside.
-        clusters[stable] = _cluster(stable, folder, eject=100)
+        clusters[stable.hash] = _cluster(stable.hash, folder, eject=100, tls=stable.tls)
     if has_ways(route):
         last = [WAITING] if route.waiting is not None else []
         for revision, members in ways(route).items():
@@ -141,7 +146,12 @@ def _endpoint(revision: str, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _cluster(
-    name: str, folder: PurePath, *, eject: int, most_requests: int = _UNLIMITED
+    name: str,
+    folder: PurePath,
+    *,
+    eject: int,
+    most_requests: int = _UNLIMITED,
+    tls: gateway.BackendTls | None = None,
 ) -> dict[str, Any]:
     """One revision's cluster; its endpoints come from its own file.
 
@@ -159,7 +169,8 @@ def _cluster(
         "common_lb_config": {"update_merge_window": "0s", "healthy_panic_threshold": {"value": 0}},
         # Without it, a removed endpoint keeps its traffic while its probe passes.
         "ignore_health_on_host_removal": True,
-        "health_checks": [_probe()],
+        "health_checks": [_probe(encrypted_engine=tls is not None)],
+        **encrypted(tls, folder),
         "circuit_breakers": {
             "thresholds": [
                 {
@@ -186,8 +197,9 @@ def _cluster(
     return marked(cluster)
 
 
-def _probe() -> dict[str, Any]:
+def _probe(*, encrypted_engine: bool) -> dict[str, Any]:
     return {
+        **({"transport_socket_match_criteria": PROBE} if encrypted_engine else {}),
         # A worker on a busy node may answer late; a dead one refuses at once.
         "timeout": "5s",
         "interval": "1s",

@@ -44,6 +44,10 @@ class Settings:
     """Where the users' certificate is mounted (`tls.crt`, `tls.key`); None: plain HTTP."""
     tls_minimum: str = "1.2"
     """Lowest TLS version, 1.2 or 1.3."""
+    authorities_directory: Path = Path("/etc/gateway/authorities")
+    """Holds a folder with `ca.crt` for each of `authorities`; Envoy's container only."""
+    authorities: tuple[str, ...] = ()
+    """Names of the Secrets that vouch for engines."""
     trusted_proxy_hops: int = 0
     """Proxies in front that add the address they saw to x-forwarded-for."""
     headers_seconds: float = 30
@@ -99,6 +103,12 @@ class Settings:
             concurrency=int(number("CONCURRENCY", default.concurrency)),
             tls_directory=Path(found) if (found := environment.get("TLS_DIRECTORY")) else None,
             tls_minimum=environment.get("TLS_MINIMUM") or default.tls_minimum,
+            authorities_directory=Path(
+                environment.get("AUTHORITIES_DIRECTORY") or default.authorities_directory
+            ),
+            authorities=tuple(
+                name for name in environment.get("AUTHORITIES", "").split(",") if name
+            ),
             trusted_proxy_hops=int(number("TRUSTED_PROXY_HOPS", default.trusted_proxy_hops)),
             headers_seconds=number("REQUEST_HEADERS_SECONDS", default.headers_seconds),
             request_seconds=number("REQUEST_SECONDS", default.request_seconds),

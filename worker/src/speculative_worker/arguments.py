@@ -18,6 +18,7 @@ from speculative_api.engine_tables import Facts, facts_of
 from speculative_api.v1alpha1 import NGramLookup
 from speculative_api.worker import WorkerConfig
 from speculative_worker.adapting import ENGINE_PACKAGE, is_online
+from speculative_worker.certificate import CERTIFICATE, KEY
 from speculative_worker.errors import WorkerFailure
 
 ENGINE_MODULE: Final = "vllm.entrypoints.openai.api_server"
@@ -43,11 +44,13 @@ def engine_command(
     host: str | None = None,
     python: str = ENGINE_PYTHON,
     adapter_paths: Mapping[str, str] | None = None,
+    tls_folder: str | None = None,
 ) -> list[str]:
     """The engine's whole command line.
 
     Args:
         adapter_paths: folder of each LoRA adapter by its name.
+        tls_folder: where `tls.crt` and `tls.key` are; None: plain HTTP.
 
     Raises `WorkerFailure` (InvalidArguments, not retryable) for an engine
     version that is not known here and for extras that collide with a field.
@@ -60,6 +63,11 @@ def engine_command(
     command += ["--port", str(port)]
     if host:
         command += ["--host", host]
+    if tls_folder is not None:
+        command += ["--ssl-keyfile", f"{tls_folder}/{KEY}"]
+        command += ["--ssl-certfile", f"{tls_folder}/{CERTIFICATE}"]
+        if "--enable-ssl-refresh" in facts.flags:
+            command.append("--enable-ssl-refresh")
     command += _sizes(config, facts)
     for flag, value in (
         ("--dtype", config.dtype),

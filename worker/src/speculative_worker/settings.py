@@ -63,7 +63,8 @@ class Settings:
     @property
     def engine_url(self) -> str:
         """Where this container reaches its own engine."""
-        return f"http://{self.host or '127.0.0.1'}:{self.engine_port}"
+        scheme = "http" if self.config.tls is None else "https"
+        return f"{scheme}://{self.host or '127.0.0.1'}:{self.engine_port}"
 
 
 def settings_from(environment: Mapping[str, str]) -> Settings:

@@ -19,6 +19,7 @@ from speculative_api.conditions import WorkerReason
 from speculative_worker import engine as engines
 from speculative_worker import termination
 from speculative_worker.adapting import prepare
+from speculative_worker.certificate import Certificate
 from speculative_worker.classify import engine_failure
 from speculative_worker.drain import drain
 from speculative_worker.engine import Engine, EngineEnded
@@ -58,6 +59,7 @@ class Worker:
         self._started = time.monotonic()
         self._state = WorkerState(engine_started_at=time.time())
         self._engine: Engine | None = None
+        self._certificate: Certificate | None = None
         self._silence: str | None = None
         """The heartbeat's own rule, as long as none was answered since."""
         self._stop = asyncio.Event()
@@ -75,6 +77,8 @@ class Worker:
         finally:
             if self._engine is not None:
                 self._engine.kill()
+            if self._certificate is not None:
+                self._certificate.discard()
             await probes.close()
         log("exit", code=0)
         return 0
@@ -108,6 +112,8 @@ class Worker:
         await self._watch(engine)
 
     async def _start(self) -> Engine:
+        tls = self._settings.config.tls
+        self._certificate = Certificate(tls) if tls is not None else None
         command = await self._command()
         self._enter(Phase.LOADING)
         engine = await self._start_engine(command)
@@ -140,6 +146,7 @@ class Worker:
             draft_path=str(models.draft) if models.draft else None,
             port=self._settings.engine_port,
             host=self._settings.host,
+            tls_folder=str(self._certificate.folder) if self._certificate else None,
             adapter_paths={name: str(path) for name, path in models.adapters.items()},
         )
 
@@ -151,6 +158,8 @@ class Worker:
 
     async def _start_engine(self, command: list[str]) -> Engine:
         environment = process_environment()
+        if self._certificate is not None:
+            environment = {**environment, "ENGINE_TLS_FOLDER": str(self._certificate.folder)}
         try:
             self._state.adapting = prepare(self._settings.config)
             if self._state.adapting is not None:
@@ -181,14 +190,17 @@ class Worker:
 
     async def _watch(self, engine: Engine) -> None:
         progress = asyncio.create_task(self._watch_progress())
-        beating = asyncio.create_task(self._beat())
+        beside = [asyncio.create_task(self._beat())]
+        if self._certificate is not None:
+            beside.append(asyncio.create_task(self._certificate.follow()))
         try:
             await engine.while_alive(progress)
         except EngineEnded:
             raise await self._engine_failure(engine) from None
         finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _beat(self) -> None:
         config = self._settings.config

@@ -46,6 +46,7 @@ from speculative_api.v1alpha1.drift import Drift as Drift
 from speculative_api.v1alpha1.drift import DriftAction as DriftAction
 from speculative_api.v1alpha1.engine import Engine as Engine
 from speculative_api.v1alpha1.engine import Warmup as Warmup
+from speculative_api.v1alpha1.engine import WorkerTls as WorkerTls
 from speculative_api.v1alpha1.gateway import Gateway as Gateway
 from speculative_api.v1alpha1.gateway import GatewayMode as GatewayMode
 from speculative_api.v1alpha1.gateway import GatewayService as GatewayService

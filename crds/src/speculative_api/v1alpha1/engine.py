@@ -20,6 +20,24 @@ class Warmup(Model):
     )
 
 
+class WorkerTls(Model):
+    """Encryption between the gateway and the engine."""
+
+    secret_name: str = Field(
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        description="Secret in this namespace with tls.crt, tls.key and ca.crt, as cert-manager "
+        "writes it. The pods get all of it, the gateway only ca.crt. Pods wait for the Secret to "
+        "exist.",
+    )
+    server_name: str = Field(
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        description="DNS name that the certificate has to be for. Pods are reached by address, so "
+        "any name will do that only they have a certificate for.",
+    )
+
+
 class Engine(Model):
     """The inference engine and how it is started."""
 
@@ -82,6 +100,11 @@ class Engine(Model):
         le=3600,
         description="An engine without work for this long gets a request of one token, so that a "
         "dead one is found before a user does; not counted as traffic. Default 0: none.",
+    )
+    tls: WorkerTls | None = Field(
+        default=None,
+        description="The engine speaks TLS, and the gateway sends nothing to one without a "
+        "certificate of this authority and name. Needs gateway.mode Envoy. Plain HTTP when absent.",
     )
     warmup: Warmup = Field(
         default_factory=Warmup, description="Requests before the pod becomes ready."

@@ -77,6 +77,13 @@ class SpeculativeDeploymentSpec(Model):
             "like drift: leave rollout.drift out, or set speculation.adaptive.mode Off",
             ".rollout.drift",
         ),
+        rule(
+            "(!has(self.gateway) || self.gateway.mode == 'Envoy') || !has(self.engine) || "
+            "!has(self.engine.tls)",
+            "only the gateway of mode Envoy speaks TLS to engines: leave engine.tls out, or use "
+            "gateway.mode Envoy",
+            ".engine.tls",
+        ),
     )
     replicas: int = Field(
         default=1,

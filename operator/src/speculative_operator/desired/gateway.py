@@ -9,7 +9,8 @@ from typing import Any, Final
 from speculative_api import labels
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
-from speculative_operator.desired.gateway_pod import with_options
+from speculative_operator.desired.engine_tls import authorities
+from speculative_operator.desired.gateway_pod import with_authorities, with_options
 from speculative_operator.desired.services import users_service
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
@@ -43,7 +44,7 @@ def gateway_objects(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
         _role_binding(snapshot, settings, shared),
         users_service(snapshot, decision, metadata=metadata),
-        _deployment(snapshot, settings, shared),
+        _deployment(snapshot, settings, shared, authorities(snapshot, decision)),
     )
     if snapshot.spec.gateway.replicas < 2:
         return found
@@ -82,8 +83,11 @@ def _disruption_budget(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, 
     }
 
 
-def _deployment(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
+def _deployment(
+    snapshot: Snapshot, settings: Settings, shared: dict[str, Any], vouching: tuple[str, ...]
+) -> dict[str, Any]:
     selector = names.selector(shared["labels"])
+    pod = _pod_spec(snapshot.name, settings, selector)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -98,10 +102,8 @@ def _deployment(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) 
             "selector": {"matchLabels": selector},
             "template": {
                 "metadata": {"labels": shared["labels"]},
-                "spec": with_options(
-                    _pod_spec(snapshot.name, settings, selector),
-                    snapshot.spec.gateway,
-                    group=USER,
+                "spec": with_authorities(
+                    with_options(pod, snapshot.spec.gateway, group=USER), vouching, group=USER
                 ),
             },
         },

@@ -16,6 +16,24 @@ TLS_DIRECTORY: Final = "/etc/gateway/tls"
 KEY_SET_DIRECTORY: Final = "/etc/gateway/key-set"
 """The ConfigMap with an issuer's public keys; likewise."""
 
+AUTHORITIES_DIRECTORY: Final = "/etc/gateway/authorities"
+"""A folder for each Secret that vouches for engines; in Envoy's container only."""
+
+
+def with_authorities(
+    pod_spec: dict[str, Any], names: tuple[str, ...], *, group: int
+) -> dict[str, Any]:
+    """The pod with `ca.crt` of these Secrets, and nothing else of them."""
+    found = pod_spec
+    for container in ("envoy", "agent") if names else ():
+        # The agent only has to know what is there.
+        found = _with_variable(found, container, "AUTHORITIES", ",".join(names))
+    for number, name in enumerate(names):
+        source = {"secret": {"secretName": name, "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+        path = f"{AUTHORITIES_DIRECTORY}/{name}"
+        found = _mounted(found, "envoy", f"authority-{number}", path, source, group)
+    return found
+
 
 def with_options(pod_spec: dict[str, Any], wanted: Gateway, *, group: int) -> dict[str, Any]:
     """The pod with everything that these fields add; its files are the group's to read."""

@@ -4,6 +4,7 @@ The sequence rises only when the content changes, so that a pass over an
 unchanged world writes nothing and an agent can refuse what is older.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from speculative_api import gateway as api
@@ -11,6 +12,7 @@ from speculative_api import labels
 from speculative_api.v1alpha1 import Auth, Gateway, LaneRule
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
+from speculative_operator.desired.engine_tls import backend_tls
 from speculative_operator.desired.native import NativeLane, native_lane, words_of_stable
 from speculative_operator.desired.revision import parse
 from speculative_operator.scaling.idling import waiting
@@ -26,18 +28,19 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
     """
     lane = lane or native_lane(snapshot, decision)
     native = _backend(snapshot, decision, lane.serving, 100) if lane.serving else None
+    backends = tuple(
+        _backend(snapshot, decision, share.hash, share.weight) for share in decision.shares
+    )
     timeouts = snapshot.spec.gateway.timeouts
     auth = snapshot.spec.gateway.auth
     wanted = api.Route(
-        schema_version=_schema_version(snapshot.spec.gateway),
+        schema_version=_schema_version(snapshot.spec.gateway, [*backends, native]),
         owner_uid=snapshot.uid,
         sequence=0,
         model=_model_name(snapshot, decision),
         hosts=tuple(snapshot.spec.gateway.hosts),
         default=_default(decision),
-        backends=tuple(
-            _backend(snapshot, decision, share.hash, share.weight) for share in decision.shares
-        ),
+        backends=backends,
         native=native,
         lane_rules=tuple(_lane_rule(rule) for rule in snapshot.spec.lanes.rules),
         fallback=_fallback(snapshot, decision),
@@ -84,8 +87,12 @@ def _auth(wanted: Auth) -> api.Auth:
     )
 
 
-def _schema_version(wanted: Gateway) -> Literal[1, 2, 3]:
-    """The first whose agents know everything that keeps people out."""
+def _schema_version(
+    wanted: Gateway, revisions: Sequence[api.Backend | None]
+) -> Literal[1, 2, 3, 4]:
+    """The first whose agents know everything that keeps people out, or that engines speak TLS."""
+    if any(each is not None and each.tls is not None for each in revisions):
+        return 4
     if wanted.allowed_cidrs or (wanted.auth and wanted.auth.jwt):
         return 3
     return 2 if wanted.auth else 1
@@ -150,6 +157,7 @@ def _backend(snapshot: Snapshot, decision: Decision, hash_: str, weight: int) ->
         service=names.revision(snapshot.name, hash_),
         weight=weight,
         requests_per_endpoint=_most_requests(snapshot, decision, hash_),
+        tls=backend_tls(snapshot, hash_),
     )
 
 

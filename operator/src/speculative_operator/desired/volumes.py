@@ -14,6 +14,9 @@ CACHE_DIRECTORY: Final = "/mnt/cache"
 """Where the `modelCache` claim is mounted."""
 CLAIMS_DIRECTORY: Final = "/mnt/claims"
 """Where claims named by `pvc://` are mounted, each under its own name."""
+TLS_DIRECTORY: Final = "/etc/worker/tls"
+"""Where the Secret of `engine.tls` is mounted."""
+_TLS: Final = "tls"
 _SHARED_MEMORY: Final = "shared-memory"
 _HUGE_PAGES: Final = "huge-pages"
 _SHARED_BYTES_PER_GPU: Final = 4 * 2**30
@@ -57,6 +60,10 @@ def volumes_of(part: Revisioned) -> tuple[list[Volume], list[Volume]]:
             mounts.append(
                 {"name": name, "mountPath": f"{CLAIMS_DIRECTORY}/{claim}", "readOnly": True}
             )
+    if tls := part.engine.tls:
+        secret = {"secretName": tls.secret_name, "defaultMode": 0o400}
+        volumes.append({"name": _TLS, "secret": secret})
+        mounts.append({"name": _TLS, "mountPath": TLS_DIRECTORY, "readOnly": True})
     return volumes, mounts
 
 

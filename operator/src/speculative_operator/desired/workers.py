@@ -23,6 +23,7 @@ from speculative_api.worker import (
     ENDPOINTS_FOLLOW_SECONDS,
     ENGINE_EXIT_SECONDS,
     Draft,
+    EngineTls,
     Lora,
     NGram,
     Simulation,
@@ -34,7 +35,12 @@ from speculative_api.worker import (
 from speculative_operator.decision import Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.revision import Revisioned, ngram_of, parse
-from speculative_operator.desired.volumes import CACHE_DIRECTORY, gpus_per_pod, volumes_of
+from speculative_operator.desired.volumes import (
+    CACHE_DIRECTORY,
+    TLS_DIRECTORY,
+    gpus_per_pod,
+    volumes_of,
+)
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Words
 
@@ -78,6 +84,9 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         preflight=engine.preflight,
         heartbeat_seconds=engine.heartbeat_seconds,
         warmup=WorkerWarmup(**engine.warmup.model_dump()),
+        tls=EngineTls(directory=TLS_DIRECTORY, server_name=engine.tls.server_name)
+        if engine.tls
+        else None,
         cache_directory=CACHE_DIRECTORY if part.model_cache else None,
         simulation=Simulation(**engine.simulation.model_dump(mode="json"))
         if engine.simulation

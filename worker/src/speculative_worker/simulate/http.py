@@ -9,9 +9,12 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 LARGEST_BODY: Final = 64 * 1024 * 1024
 """Bytes of one request; more is answered with 413."""
@@ -58,14 +61,16 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
 
-    async def start(self, host: str | None, port: int) -> int:
+    async def start(
+        self, host: str | None, port: int, *, encryption: "SSLContext | None" = None
+    ) -> int:
         """Begins to listen; the port, which the system chooses for 0.
 
         Raises `OSError` when the port is taken.
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Connection(self._handler, self._connections), host, port
+            lambda: _Connection(self._handler, self._connections), host, port, ssl=encryption
         )
         port_found: int = self._server.sockets[0].getsockname()[1]
         return port_found

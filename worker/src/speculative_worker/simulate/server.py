@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
 from speculative_worker.adaptive.report import Report, settings_from
@@ -177,29 +178,50 @@ def simulate(environment: Mapping[str, str]) -> int:
     chance = random.Random(seed)  # noqa: S311
     state_path, _ = settings_from(environment)
     engine = SimulatedEngine(plan, chance=chance, state_path=state_path)
-    return asyncio.run(_run(engine, host=environment.get("LISTEN_HOST") or None, port=port))
+    host, tls_folder = environment.get("LISTEN_HOST"), environment.get("ENGINE_TLS_FOLDER")
+    return asyncio.run(_run(engine, host=host or None, port=port, tls_folder=tls_folder or None))
 
 
-async def _run(engine: SimulatedEngine, *, host: str | None, port: int) -> int:
+async def _run(
+    engine: SimulatedEngine, *, host: str | None, port: int, tls_folder: str | None
+) -> int:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     stopped = asyncio.create_task(stop.wait())
     ended = asyncio.create_task(_end(engine.faults))
     server = HttpServer(engine.answer)
+    renewing: asyncio.Task[None] | None = None
     try:
         await asyncio.wait(
             {stopped, ended}, timeout=engine.plan.load_seconds, return_when=asyncio.FIRST_COMPLETED
         )
         if not (stopped.done() or ended.done()):
-            await server.start(host, port)
+            if tls_folder is None:
+                await server.start(host, port)
+            else:
+                renewing = await _start_encrypted(server, host, port, Path(tls_folder))
             print(f"simulated engine serves on port {port}", flush=True)
             await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await server.close()
+        if renewing is not None:
+            renewing.cancel()
     if ended.done():
         return _last_words(ended.result())
     ended.cancel()
     return 0
+
+
+async def _start_encrypted(
+    server: HttpServer, host: str | None, port: int, folder: Path
+) -> asyncio.Task[None]:
+    """Listens with TLS; the task that takes renewed certificates."""
+    # Imported here: without TLS there is no `ssl` in this process.
+    from speculative_worker.simulate import encryption
+
+    context = encryption.context_of(folder)
+    await server.start(host, port, encryption=context)
+    return asyncio.create_task(encryption.follow(context, folder))
 
 
 async def _end(faults: Faults) -> Fault:
