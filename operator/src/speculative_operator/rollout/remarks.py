@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from speculative_api.worker import Digest
+from speculative_operator.rollout.sessions import is_sticky, offset
 from speculative_operator.snapshot import Snapshot
 
 DRAFTING_METHODS: Final = frozenset(
@@ -51,7 +52,13 @@ def remarks(snapshot: Snapshot) -> list[str]:
     if stable is None or canary is None:
         return []
     ours, theirs = _digests(snapshot, canary.hash), _digests(snapshot, stable.hash)
-    return [*_cache(ours, theirs), *_implausible(ours, theirs)]
+    return [*_cache(ours, theirs), *_implausible(ours, theirs), *_sessions(snapshot)]
+
+
+def _sessions(snapshot: Snapshot) -> Iterator[str]:
+    """Where they stay, a difference between the revisions may be one between their users."""
+    if is_sticky(snapshot):
+        yield f"sessions stay with a revision. {offset(snapshot).removesuffix('.')}"
 
 
 def _cache(ours: list[Digest], theirs: list[Digest]) -> Iterator[str]:

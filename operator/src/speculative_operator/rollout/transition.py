@@ -12,14 +12,12 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Event
 from speculative_operator.rollout.capacity import canary_weight, gives_up_capacity
+from speculative_operator.rollout.sessions import assumption
 from speculative_operator.rollout.times import stamp
 from speculative_operator.snapshot import Snapshot
 
 FAILED_KEPT = 32
 """Failed hashes remembered; the oldest is forgotten first (the CRD's bound on the list)."""
-
-BY_SESSION = "Sessions are sticky: the bound on wrong verdicts assumes that they are alike."
-"""Said with every verdict from evidence: requests of one session are alike."""
 
 VerdictOutcome = Literal["Promoted", "RolledBack", "Aborted", "Superseded", "GuardPassed", "Parked"]
 
@@ -70,8 +68,8 @@ def verdict(
 ) -> Verdict:
     """The last decision, with its arithmetic."""
     judged = outcome in ("Promoted", "RolledBack", "GuardPassed")
-    if judged and snapshot.spec.gateway.session_affinity_header is not None:
-        message = f"{message[:3900]} {BY_SESSION}"
+    if judged and (assumed := assumption(snapshot)):
+        message = f"{message[:3500]} {assumed}"
     return Verdict(
         hash=revision,
         outcome=outcome,
