@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,12 +12,23 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import yaml
 from tests.cluster.envtest import Server
 
 LOG = Path("build/bench-scale-operator.log")
+CODE = Path("build/bench-scale-code")
+_NOT_IN_A_POD = {"KUBECONFIG", "PYTHONDONTWRITEBYTECODE"}
 PATIENCE = 1800.0
 TICK = os.sysconf("SC_CLK_TCK")
+
+
+AS_IN_A_POD = """
+import os, runpy
+from pathlib import Path
+from speculative_operator.cluster import access
+access.SERVICE_ACCOUNT = Path(os.environ["SERVICE_ACCOUNT"])
+runpy.run_module("speculative_operator", run_name="__main__")
+"""
+"""The program as in a pod, but for where the kubelet puts the service account."""
 
 
 class Operator:
@@ -24,35 +36,36 @@ class Operator:
 
     def __init__(self, server: Server, folder: Path, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/metrics"
-        kubeconfig = folder / "operator.kubeconfig"
-        cluster = {"server": server.url, "insecure-skip-tls-verify": True}
-        kubeconfig.write_text(
-            yaml.safe_dump(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "c", "cluster": cluster}],
-                    "users": [{"name": "u", "user": {"token": "test-one"}}],
-                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                    "current-context": "x",
-                }
-            )
-        )
-        self._environment = os.environ | {
-            "KUBECONFIG": str(kubeconfig),
+        host, server_port = server.url.removeprefix("https://").split(":")
+        account = folder / "service-account"
+        account.mkdir()
+        shutil.copy(server.folder / "apiserver.crt", account / "ca.crt")
+        (account / "token").write_text("test-one")
+        environment = os.environ | {
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": server_port,
+            "SERVICE_ACCOUNT": str(account),
             "HTTP_PORT": str(port),
             "IDENTITY": "bench",
             "WATCH_NAMESPACE": "operated",
             "LEASE_SECONDS": "15",
+            # Images hold compiled code, and so does this once `start` was called once.
+            "PYTHONPYCACHEPREFIX": str(CODE.absolute()),
         }
+        self._environment = {k: v for k, v in environment.items() if k not in _NOT_IN_A_POD}
         LOG.parent.mkdir(exist_ok=True)
         LOG.unlink(missing_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
 
+    def compile(self) -> None:
+        """As the image's build does."""
+        argv = [sys.executable, "-c", "import speculative_operator.__main__"]
+        subprocess.run(argv, env=self._environment, check=True)  # noqa: S603
+
     def start(self) -> None:
         """Starts it."""
         with LOG.open("ab") as log:
-            argv = [sys.executable, "-m", "speculative_operator"]
+            argv = [sys.executable, "-c", AS_IN_A_POD]
             self.process = subprocess.Popen(argv, env=self._environment, stderr=log)  # noqa: S603
 
     def stop(self) -> None:
@@ -75,12 +88,20 @@ class Operator:
         pid = self.process.pid if self.process is not None else "self"
         return Path(f"/proc/{pid}/{name}").read_text()
 
+    def passes(self) -> float:
+        """Passes that ended well so far."""
+        found = re.search(r'passes_total\{outcome="done"\} (\S+)', self._metrics())
+        return float(found[1]) if found else 0.0
+
+    def _metrics(self) -> str:
+        with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - our own URL
+            text: str = answer.read().decode()
+        return text
+
     def requests(self) -> dict[tuple[str, str], float]:
         """Answered requests by verb and kind, as the operator counts them."""
-        with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - our own URL
-            text = answer.read().decode()
         found: dict[tuple[str, str], float] = {}
-        for line in text.splitlines():
+        for line in self._metrics().splitlines():
             if line.startswith("speculative_operator_api_requests_total{"):
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
                 place = (labels["verb"], labels["kind"])

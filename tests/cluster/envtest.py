@@ -162,7 +162,7 @@ def running(folder: Path) -> Iterator[Server]:
                     f"--service-account-key-file={key}",
                     f"--service-account-signing-key-file={key}",
                     "--service-account-issuer=https://kubernetes.default.svc",
-                    "--service-cluster-ip-range=10.200.0.0/24",
+                    "--service-cluster-ip-range=10.200.0.0/16",
                     "--authorization-mode=RBAC",
                     "--disable-admission-plugins=ServiceAccount",
                     f"--requestheader-client-ca-file={folder / 'proxy-ca.crt'}",

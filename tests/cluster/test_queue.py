@@ -149,3 +149,19 @@ async def test_failure_of_one_object_stops_no_other() -> None:
             queue.wake(("llm", str(number)))
         await until(lambda: len(passes.keys) == 5)
         assert sorted(set(passes.keys)) == [("llm", "0"), ("llm", "1"), ("llm", "2")]
+
+
+async def test_hastened_key_comes_before_those_that_are_due() -> None:
+    passes = Passes()
+    queue = Queue(passes, settle=0.0, workers=1)
+    for number in range(3):
+        queue.wake(("llm", str(number)))
+    queue.hasten(("llm", "2"))
+    task = asyncio.create_task(queue.run())
+    try:
+        await until(lambda: len(passes.keys) == 3)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert [name for _, name in passes.keys] == ["2", "0", "1"]

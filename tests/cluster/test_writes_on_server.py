@@ -1,7 +1,7 @@
 """Writes on a real API server: none without need, none on what is not ours."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from tests.cluster.envtest import Server
 
 from speculative_api import labels
 from speculative_operator.cluster.apply import Applier, Outcome, leftovers
-from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.client import MERGE_PATCH, Client
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,
@@ -20,7 +20,7 @@ from speculative_operator.cluster.resources import (
     WATCHED,
 )
 from speculative_operator.desired import names
-from speculative_operator.errors import Conflict, NotFound
+from speculative_operator.errors import Conflict, NotFound, Refused
 from speculative_operator.telemetry import Telemetry
 
 pytestmark = pytest.mark.cluster
@@ -55,6 +55,15 @@ class Place:
 
     async def ensure(self, body: dict[str, Any], **settings: Any) -> Outcome:
         return await self.applier.ensure(body, key=self.key, owner_uid=UID, **settings)
+
+    def requests(self) -> float:
+        """All that were answered so far."""
+        return sum(
+            sample.value
+            for metric in self.telemetry.requests.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total") and sample.labels["verb"] != "list"
+        )
 
     async def relist(self) -> None:
         """What a reflector's next list would bring."""
@@ -153,6 +162,59 @@ async def test_field_no_longer_desired_is_removed(place: Place) -> None:
     assert await place.ensure(place.body(data={"a": "1"})) is Outcome.WRITTEN
     live = await place.client.get(CONFIG_MAP, "default", f"{place.name}-x")
     assert live["data"] == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    "resource,first,second,gone",
+    [
+        (
+            SERVICE,
+            {"spec": {**SERVICE_SPEC, "sessionAffinity": "ClientIP"}},
+            {"spec": SERVICE_SPEC},
+            lambda live: live["spec"]["sessionAffinity"] == "None",
+        ),
+        (
+            DEPLOYMENT,
+            {"spec": a_deployment_spec(nodeSelector={"a": "b"})},
+            {"spec": a_deployment_spec()},
+            lambda live: "nodeSelector" not in live["spec"]["template"]["spec"],
+        ),
+    ],
+    ids=["Service", "Deployment"],
+)
+async def test_first_correction_takes_the_created_fields_over(
+    place: Place, resource: Any, first: Any, second: Any, gone: Callable[[Any], bool]
+) -> None:
+    """A created object's fields are not an apply's, until they are made so."""
+    await place.ensure(place.body(resource, **first))
+    name = f"{place.name}-x"
+    theirs = {"metadata": {"annotations": {"theirs": "1"}}}
+    path = resource.path("default", name)
+    await place.client.request(
+        "edit", resource, "PATCH", path, body=theirs, content_type=MERGE_PATCH
+    )
+    await place.relist()
+    body = place.body(resource, **second)
+    assert await place.ensure(body) is Outcome.WRITTEN
+    live = await place.client.get(resource, "default", name)
+    assert gone(live)
+    assert live["metadata"]["annotations"]["theirs"] == "1"
+    ours = [e for e in live["metadata"]["managedFields"] if e["manager"] == labels.MANAGER]
+    assert [entry["operation"] for entry in ours] == ["Apply"]
+    await place.relist()
+    before = place.requests()
+    assert await place.ensure(body) is Outcome.UNCHANGED
+    assert place.requests() == before
+
+
+async def test_new_object_costs_one_request(place: Place) -> None:
+    await place.ensure(place.body(data={"a": "1"}))
+    assert place.requests() == 1
+
+
+async def test_field_that_the_server_lacks_is_refused_and_not_dropped(place: Place) -> None:
+    with pytest.raises(Refused, match=r"unheard: field not declared in schema"):
+        await place.ensure(place.body(SERVICE, spec={**SERVICE_SPEC, "unheard": 1}))
 
 
 async def test_foreign_object_of_our_name_is_left_alone(place: Place) -> None:

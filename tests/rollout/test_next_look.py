@@ -5,7 +5,14 @@ from datetime import timedelta
 import pytest
 from tests.builders import NOW, a_gateway, a_pod, a_snapshot, a_spec, a_status, some_words
 
-from speculative_operator.rollout.decide import BUSY_SECONDS, SOONEST_SECONDS, decide
+from speculative_api.conditions import ConditionType
+from speculative_operator.rollout.decide import (
+    BUSY_SECONDS,
+    IDLE_SECONDS,
+    SOONEST_SECONDS,
+    STARTING_SECONDS,
+    decide,
+)
 from speculative_operator.rollout.times import stamp
 
 STABLE, OLD = some_words(4), some_words(6)
@@ -26,3 +33,29 @@ def test_a_removal_is_looked_after_at_once_and_then_less_often(
         a_spec(k=4), status=status, pods=[a_pod(STABLE), a_pod(OLD)], gateways=[a_gateway(weights)]
     )
     assert decide(snapshot).next_look_seconds == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "expected"),
+    [(0.0, STARTING_SECONDS), (60.0, STARTING_SECONDS), (240.0, 20.0), (7200.0, IDLE_SECONDS)],
+    ids=["just now", "a minute", "minutes", "hours"],
+)
+def test_who_waits_long_for_its_first_pods_is_looked_at_less_often(
+    seconds_ago: float, expected: float
+) -> None:
+    condition = {
+        "type": ConditionType.AVAILABLE,
+        "status": "False",
+        "reason": "Starting",
+        "lastTransitionTime": stamp(NOW - timedelta(seconds=seconds_ago)),
+    }
+    status = a_status(stable=STABLE, available=False, conditions=[condition])
+    assert decide(a_snapshot(a_spec(k=4), status=status)).next_look_seconds == expected
+
+
+def test_so_is_a_canary_that_waits_long() -> None:
+    since = stamp(NOW - timedelta(seconds=240))
+    status = a_status(stable=OLD, canary=STABLE, canaryFields={"stepStartedAt": since})
+    gateway = a_gateway({OLD.hash: 100})
+    snapshot = a_snapshot(a_spec(k=4), status=status, pods=[a_pod(OLD)], gateways=[gateway])
+    assert decide(snapshot).next_look_seconds == 20.0

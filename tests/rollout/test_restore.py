@@ -19,8 +19,8 @@ from tests.rollout.test_scenarios import trying
 from speculative_api.gateway import Backend, Route
 from speculative_api.labels import RETRY
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
+from speculative_operator.cluster.protected import is_protected
 from speculative_operator.desired import names
-from speculative_operator.reconcile import is_protected
 from speculative_operator.rollout.decide import decide
 from speculative_operator.rollout.gateways import everyone_uses, nobody_sends
 from speculative_operator.snapshot import Snapshot

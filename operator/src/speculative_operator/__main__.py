@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import kopf
-
 from speculative_operator.cluster.access import access
 from speculative_operator.cluster.claims import LEASE_NAME, Claims, namespace_of
 from speculative_operator.cluster.client import Client
@@ -19,7 +17,7 @@ from speculative_operator.errors import OperatorError
 from speculative_operator.external.prometheus import Prometheus
 from speculative_operator.external.server import ExternalMetrics
 from speculative_operator.external.values import Values
-from speculative_operator.handlers import registry_of
+from speculative_operator.handlers import host
 from speculative_operator.leading import Leadership
 from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
@@ -79,16 +77,8 @@ async def operate(settings: Settings) -> None:
             port=settings.http_port, telemetry=telemetry, alive=not_alive, ready=not_ready
         ):
             leadership.start()
-            namespaces = [settings.watch_namespace] if settings.watch_namespace else []
             try:
-                await kopf.operator(
-                    registry=registry_of(operation, leadership, proofs),
-                    # By itself it asks for the user's name, which a container need not have.
-                    identity=settings.identity,  # type: ignore[arg-type]
-                    standalone=True,
-                    clusterwide=not namespaces,
-                    namespaces=namespaces,
-                )
+                await host(operation, leadership, proofs, identity=settings.identity)
             finally:
                 await leadership.resign()
                 metrics.cancel()

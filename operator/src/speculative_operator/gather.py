@@ -10,10 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from pydantic import ValidationError
-
 from speculative_api import labels
-from speculative_api.gateway import ROUTE_KEY, Route
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.cluster import applied
 from speculative_operator.cluster.autoscaler import autoscaler_of
@@ -31,8 +28,8 @@ from speculative_operator.cluster.resources import (
     controller_uid,
     uid_of,
 )
-from speculative_operator.desired import names
 from speculative_operator.metrics.source import Source, Target
+from speculative_operator.readings import Readings
 from speculative_operator.rollout.healing import healed
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import (
@@ -42,7 +39,7 @@ from speculative_operator.snapshot import (
     Snapshot,
     WorkerPod,
 )
-from speculative_operator.specs import Specs, Unreadable, sentence
+from speculative_operator.specs import Specs, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +60,20 @@ def gather(
     conflicts: tuple[str, ...] = (),
     refusals: tuple[str, ...] = (),
     specs: Specs | None = None,
+    readings: Readings | None = None,
 ) -> Snapshot | Unreadable:
-    """Everything the pass may know about one resource; `specs` spares reading its spec again."""
+    """Everything the pass may know about one resource.
+
+    `specs` and `readings` spare reading again what did not change.
+    """
+    known = readings or Readings()
     found = (specs or Specs(settings)).read(key, parent.get("spec", {}))
     if isinstance(found, Unreadable):
         return found
     namespace, name = key
     uid = uid_of(parent)
     pods = [pod for pod in pods_of(stores, key) if not _is_older(pod, parent)]
-    status = healed(status_of(parent), now)
+    status = healed(known.status(key, parent), now)
     records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
     revisions = {record.hash: record for record in records}
     contested = applied.warning(parent["metadata"], autoscaled=found.spec.autoscaling is not None)
@@ -99,34 +101,11 @@ def gather(
             if pod.get("status", {}).get("phase") not in _OVER
         ),
         autoscaler=autoscaler_of(stores, key, uid),
-        route=route_of(stores, key, uid),
+        route=known.route(key, stores[CONFIG_MAP.kind], uid),
         http_route=http_route_of(stores, key, uid),
         check=check_of(stores, key, uid, status.preflight),
         missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),
     )
-
-
-def status_of(parent: JSON) -> SpeculativeDeploymentStatus:
-    """The status as far as it can be read; an unreadable one is empty, as after a restore."""
-    try:
-        return SpeculativeDeploymentStatus.model_validate(parent.get("status") or {})
-    except ValidationError as error:
-        metadata = parent["metadata"]
-        place = (metadata.get("namespace"), metadata.get("name"))
-        log.error("event=status-unreadable object=%s/%s why=%r", *place, sentence(error))
-        return SpeculativeDeploymentStatus()
-
-
-def route_of(stores: Stores, key: Key, uid: str) -> Route | None:
-    """The route as last written, if it is ours and can be read."""
-    thing = stores[CONFIG_MAP.kind].of(key).get(names.route(key[1]))
-    if thing is None or controller_uid(thing) != uid:
-        return None
-    try:
-        return Route.model_validate_json(thing.get("data", {}).get(ROUTE_KEY, ""))
-    except ValidationError as error:
-        log.error("event=route-unreadable object=%s/%s why=%r", *key, sentence(error))
-        return None
 
 
 def pods_of(stores: Stores, key: Key) -> list[JSON]:

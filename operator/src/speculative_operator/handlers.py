@@ -1,22 +1,51 @@
-"""Everything kopf is told: start-up, clean-up, login, and a wake-up on parents' events.
+"""Everything kopf is told: start-up, clean-up and login.
 
-No finalizer, daemon, timer, index or change handler (docs/decisions): kopf
-hosts, the tasks of `operation` work. The registry is made here, so importing
-this module changes nothing.
+No finalizer, daemon, timer, index, event or change handler (docs/decisions): kopf
+hosts, the tasks of `operation` work. A handler of events would be a second watch of
+every resource, and a pass more after each of our own writes.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
-import kopf
 
-from speculative_api.labels import GROUP, PLURAL, VERSION
 from speculative_operator.cluster.access import Access
 from speculative_operator.leading import Leadership
 from speculative_operator.operation import Operation
 
-SERVER_SECONDS = 300
-"""kopf's watches end after this, so that none can go quiet for ever (kopf#585)."""
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """For what is imported inside, this package is not installed, unless it is loaded already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _hidden("kubernetes"):
+    # kopf would load all of it, to know its objects when it sees them: half of our start.
+    import kopf
+
+
+async def host(
+    operation: Operation, leadership: Leadership, access: Access, *, identity: str
+) -> None:
+    """Runs kopf until a signal ends it."""
+    await kopf.operator(
+        registry=registry_of(operation, leadership, access),
+        # By itself it asks for the user's name, which a container need not have.
+        identity=identity,  # type: ignore[arg-type]
+        standalone=True,
+        clusterwide=True,
+    )
 
 
 def registry_of(
@@ -29,9 +58,6 @@ def registry_of(
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
         settings.scanning.disabled = True
-        settings.watching.server_timeout = SERVER_SECONDS
-        settings.watching.client_timeout = SERVER_SECONDS + 30
-        settings.watching.connect_timeout = 15
         await operation.start()
 
     @kopf.on.cleanup(registry=registry)
@@ -46,11 +72,6 @@ def registry_of(
         connector = aiohttp.TCPConnector(ssl=access.tls or True)
         session = aiohttp.ClientSession(connector=connector, middlewares=(_authorized(access),))
         return kopf.AiohttpSession(aiohttp_session=session, server=access.server)
-
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def wake(namespace: str | None, name: str | None, **_: Any) -> None:
-        if namespace and name:
-            operation.wake((namespace, name))
 
     return registry
 

@@ -8,12 +8,14 @@ takes over. Passes run only between `begin` and `end`, under the Lease. Called b
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Pace, Reflector
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
+from speculative_operator.cluster.sharing import Shared
 from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
@@ -45,6 +47,7 @@ class Operation:
         notifier: Notifier | None = None,
         pace: Pace | None = None,
     ) -> None:
+        shared = Shared()
         self.reflectors = {
             resource.kind: Reflector(
                 client,
@@ -53,6 +56,7 @@ class Operation:
                 namespace=settings.watch_namespace,
                 pace=pace,
                 on_restart=lambda kind, why: telemetry.restarts.labels(kind, why).inc(),
+                shared=shared,
             )
             for resource in WATCHED
         }
@@ -115,8 +119,19 @@ class Operation:
     async def _work(self, queue: Queue) -> None:
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
+        for key in self._edited():
+            queue.hasten(key)
         log.info("event=synced objects=%d", len(queue))
         await queue.run()
+
+    def _edited(self) -> Iterator[Key]:
+        """Resources whose spec nobody acted on yet: they wait for nobody else after a restart."""
+        parents = self.stores[SPECULATIVE_DEPLOYMENT.kind]
+        for key in tuple(parents.keys()):
+            for parent in parents.of(key).values():
+                seen = (parent.get("status") or {}).get("observedGeneration")
+                if seen != parent["metadata"].get("generation"):
+                    yield key
 
     async def end(self) -> None:
         """Ends the passes; one that is cut off heals on the next start."""

@@ -14,43 +14,35 @@ from datetime import UTC, datetime
 from typing import Final
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.labels import REVISION
 from speculative_api.v1alpha1 import AnalysisSource, Condition
 from speculative_operator.analysis.queried import Measurement
 from speculative_operator.analysis.verdict import Evidence, Sample, assess
 from speculative_operator.cluster import evidence as evidence_store
-from speculative_operator.cluster.apply import Applier, Outcome, leftovers, words_of
+from speculative_operator.cluster.apply import Applier, Outcome, leftovers, versions, words_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.nodes import node_news
+from speculative_operator.cluster.protected import is_protected
 from speculative_operator.cluster.publishing import emit, is_due, with_condition, write_status
 from speculative_operator.cluster.resources import (
-    AUTOSCALER,
     CONFIG_MAP,
-    DEPLOYMENT,
     JSON,
-    SCALED_OBJECT,
-    SERVICE,
     SPECULATIVE_DEPLOYMENT,
     Key,
     uid_of,
 )
 from speculative_operator.decision import Assessment, Decision, Event
 from speculative_operator.desired import names, objects
+from speculative_operator.desired.inputs import inputs_of
 from speculative_operator.drifts import Drifts
 from speculative_operator.errors import Refused
-from speculative_operator.gather import (
-    Stores,
-    gather,
-    route_of,
-    status_of,
-    targets_of,
-)
+from speculative_operator.gather import Stores, gather, targets_of
 from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.pages import FromPrometheus, Pages, unknown_pod
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notifications import with_pending
 from speculative_operator.notify import Notifier
+from speculative_operator.readings import Readings, status_of
 from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.blocked import waits_for_room
 from speculative_operator.rollout.decide import decide
@@ -89,6 +81,8 @@ class _Memory:
     asked_at: float = float("-inf")
     news: NodeNews | None = None
     news_asked_at: float = float("-inf")
+    settled: tuple[object, ...] | None = None
+    """What the last `_make_real` saw, if there was nothing to do: the same needs nothing again."""
 
 
 class Reconciler:
@@ -121,6 +115,7 @@ class Reconciler:
         self._applier = Applier(client, stores)
         self._drifts = Drifts(stores[CONFIG_MAP.kind], self._applier, telemetry)
         self._specs = Specs(settings)
+        self._readings = Readings()
         self._memories: dict[Key, _Memory] = {}
 
     async def look(self, key: Key) -> float | None:
@@ -132,6 +127,7 @@ class Reconciler:
             self._specs.forget(key)
             self._listen(key, None)
             self._drifts.forget(key)
+            self._readings.forget(key)
             return None
         uid = uid_of(parent)
         if leftovers(self._stores, key, uid):
@@ -155,6 +151,7 @@ class Reconciler:
             conflicts=memory.conflicts,
             refusals=memory.refusals,
             specs=self._specs,
+            readings=self._readings,
         )
         if isinstance(snapshot, Unreadable):
             await self._refuse(parent, snapshot)
@@ -236,7 +233,8 @@ class Reconciler:
     async def _ask(self, key: Key, parent: JSON, memory: _Memory, source: Source) -> None:
         """Asks the pods in every pass while something moves, else each 15 s."""
         now = asyncio.get_running_loop().time()
-        status, route = status_of(parent), route_of(self._stores, key, memory.uid)
+        status = self._readings.status(key, parent)
+        route = self._readings.route(key, self._stores[CONFIG_MAP.kind], memory.uid)
         if is_abort_waiting(status, parent["metadata"].get("annotations") or {}):
             # No answer of a pod changes what is to be done, and one that hangs would delay it.
             return
@@ -324,30 +322,26 @@ class Reconciler:
     async def _make_real(self, snapshot: Snapshot, decision: Decision, memory: _Memory) -> bool:
         """Creates, corrects and removes objects; gives whether something is in the way."""
         key = (snapshot.namespace, snapshot.name)
-        bodies = objects.desired_objects(snapshot, decision, self._settings)
+        inputs, wanted = inputs_of(snapshot), replace(decision, next_look_seconds=0.0, events=())
+        seen = (inputs, wanted, versions(self._stores, key))
+        if memory.settled == seen:
+            return False
+        memory.settled = None
+        bodies = objects.desired_objects(inputs, wanted, self._settings)
         await self._spare_the_busy(key, shrinking(snapshot, decision.scales))
-        found: dict[str, Outcome] = {}
-        refusals: list[str] = []
-        for body in bodies:
-            name = f"{body['kind']}/{body['metadata']['name']}"
-            try:
-                found[name] = await self._applier.ensure(
-                    body,
-                    key=key,
-                    owner_uid=snapshot.uid,
-                    create_only=body["kind"] in objects.CREATE_ONLY,
-                )
-            except Refused as error:
-                # One object that can't be is no reason to neglect the others.
-                refusals.append(f"{name}: {words_of(error)}")
+        found, refusals = await self._applier.ensure_all(
+            bodies, key=key, owner_uid=snapshot.uid, create_only=objects.CREATE_ONLY
+        )
         memory.conflicts = tuple(name for name, what in found.items() if what is Outcome.TAKEN)
-        memory.refusals = tuple(refusals)
-        await self._applier.prune(
+        memory.refusals = refusals
+        pruned = await self._applier.prune(
             key,
             owner_uid=snapshot.uid,
             desired=bodies,
             protected=lambda live: is_protected(live, snapshot, decision),
         )
+        if not (pruned or refusals or {*found.values()} - {Outcome.UNCHANGED}):
+            memory.settled = seen
         return Outcome.WAITING in found.values()
 
     async def _spare_the_busy(self, key: Key, revisions: frozenset[str]) -> None:
@@ -365,7 +359,8 @@ class Reconciler:
     ) -> None:
         waited = asyncio.get_running_loop().time() - memory.published_at
         # Against what is stored: what was healed on reading is to be stored, once.
-        if is_due(status_of(parent), decision.status, seconds_since_write=waited):
+        stored = self._readings.status((snapshot.namespace, snapshot.name), parent)
+        if is_due(stored, decision.status, seconds_since_write=waited):
             await self._write_status(parent, decision, memory)
 
     async def _write_status(self, parent: JSON, decision: Decision, memory: _Memory) -> JSON:
@@ -391,24 +386,3 @@ class Reconciler:
         parent = await write_status(self._client, self._parents, parent, refused)
         event = Event(Reason.INVALID_SPEC, found.message, "Warning")
         await emit(self._client, parent, event, now=self._utc_now())
-
-
-def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether an object of ours stays though `desired` does not name it.
-
-    Revisions that keep pods stay even when they can't be rendered, stable above
-    all; evidence stays until the next trial begins, for whoever asks why; while a
-    spec is refused the autoscaler goes on as it was.
-    """
-    if live["kind"] in (AUTOSCALER.kind, SCALED_OBJECT.kind):
-        return bool(snapshot.findings)
-    if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
-        revision = (live["metadata"].get("labels") or {}).get(REVISION)
-        stable = {s.stable.hash for s in (snapshot.status, decision.status) if s.stable}
-        if not stable:
-            # Status was emptied and nobody knows what serves.
-            return bool(revision)
-        return revision in stable or revision in objects.untouched(snapshot, decision)
-    if live["metadata"]["name"] == names.drift(snapshot.name):
-        return snapshot.spec.rollout.drift is not None
-    return bool(live["metadata"]["name"] == names.evidence(snapshot.name))

@@ -5,13 +5,13 @@ is ours and no longer desired is deleted, except what the caller protects.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
 from speculative_api import labels
 from speculative_operator.cluster.client import Client
-from speculative_operator.cluster.covering import APPLIED, covers, digest, with_digest
+from speculative_operator.cluster.covering import covers, digest, said_digest, with_digest
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     BY_KIND,
@@ -21,7 +21,7 @@ from speculative_operator.cluster.resources import (
     controller_uid,
     uid_of,
 )
-from speculative_operator.errors import NotFound, Refused
+from speculative_operator.errors import Conflict, NotFound, Refused
 
 _REQUEST: Final = re.compile(r"^[a-z-]+ /\S+: [0-9]+ ")
 _VALUE: Final = re.compile(r"got &value\.valueUnstructured\{Value:.*?\}")
@@ -56,6 +56,27 @@ class Applier:
         """Per object (UID, resourceVersion, digest) of the last comparison that found it as it
         should be: the comparison is half the work of a quiet pass."""
 
+    async def ensure_all(
+        self, bodies: Iterable[JSON], *, key: Key, owner_uid: str, create_only: Collection[str]
+    ) -> tuple[dict[str, Outcome], tuple[str, ...]]:
+        """What became of each object, and the server's words about those that can't be.
+
+        Args:
+            create_only: kinds that are never corrected.
+        """
+        found: dict[str, Outcome] = {}
+        refusals: list[str] = []
+        for body in bodies:
+            name = f"{body['kind']}/{body['metadata']['name']}"
+            try:
+                found[name] = await self.ensure(
+                    body, key=key, owner_uid=owner_uid, create_only=body["kind"] in create_only
+                )
+            except Refused as error:
+                # One object that can't be is no reason to neglect the others.
+                refusals.append(f"{name}: {words_of(error)}")
+        return found, tuple(refusals)
+
     async def ensure(
         self, body: JSON, *, key: Key, owner_uid: str, create_only: bool = False
     ) -> Outcome:
@@ -70,10 +91,24 @@ class Applier:
             return hindrance
         if create_only or self._is_current(live, body):
             return Outcome.UNCHANGED
-        await self._apply(body, uid=uid_of(live))
+        await self._correct(live, body)
         return Outcome.WRITTEN
 
     async def _create(self, body: JSON, *, owner_uid: str, create_only: bool) -> Outcome:
+        """Creates, which can't touch what somebody else has under this name."""
+        resource = BY_KIND[body["kind"]]
+        try:
+            if create_only:
+                self._note(await self._client.create(resource, body))
+            else:
+                sent = with_digest(body, created=True)
+                self._written(body, await self._client.create(resource, sent))
+        except (Conflict, Refused):
+            return await self._create_with_care(body, owner_uid=owner_uid, create_only=create_only)
+        return Outcome.WRITTEN
+
+    async def _create_with_care(self, body: JSON, *, owner_uid: str, create_only: bool) -> Outcome:
+        """The name is taken, or the body is refused, for which an apply has the better words."""
         resource, metadata = BY_KIND[body["kind"]], body["metadata"]
         try:
             live = await self._client.get(resource, metadata["namespace"], metadata["name"])
@@ -88,9 +123,14 @@ class Applier:
             return hindrance
         # Ours, but the cache is behind or our labels were taken off.
         if not create_only and not self._is_current(live, body):
-            await self._apply(body, uid=uid_of(live))
+            await self._correct(live, body)
             return Outcome.WRITTEN
         return Outcome.UNCHANGED
+
+    async def _correct(self, live: JSON, body: JSON) -> None:
+        if said_digest(live)[1]:
+            await self._client.adopt_fields(BY_KIND[body["kind"]], live)
+        await self._apply(body, uid=uid_of(live))
 
     async def _apply(self, body: JSON, uid: str = "") -> None:
         sent = with_digest(body)
@@ -98,6 +138,9 @@ class Applier:
             # A successor of the same name is not ours to write to: the server says Conflict.
             sent = {**sent, "metadata": {**sent["metadata"], "uid": uid}}
         _, answer = await self._client.apply(BY_KIND[body["kind"]], sent)
+        self._written(body, answer)
+
+    def _written(self, body: JSON, answer: JSON) -> None:
         self._note(answer)
         place = _place(body)
         self._settled.pop(place, None)
@@ -109,8 +152,7 @@ class Applier:
         seen = (uid_of(live), str(live["metadata"].get("resourceVersion", "")), wanted)
         if self._verified.get(place) == seen:
             return True
-        annotations = live["metadata"].get("annotations") or {}
-        if annotations.get(APPLIED) != wanted or not covers(live["metadata"], body["metadata"]):
+        if said_digest(live)[0] != wanted or not covers(live["metadata"], body["metadata"]):
             return False
         settled = self._settled.get(place) == (uid_of(live), _version(live), wanted)
         if not settled and not covers(live, body):
@@ -152,6 +194,15 @@ class Applier:
 
     def _note(self, thing: JSON) -> None:
         self._stores[thing["kind"]].put(thing)
+
+
+def versions(stores: Mapping[str, Store], key: Key) -> tuple[tuple[str, str], ...]:
+    """What there is of one resource's children, by UID and version: equal while nothing changed."""
+    return tuple(
+        (uid_of(live), str(live["metadata"].get("resourceVersion", "")))
+        for resource in CHILDREN
+        for live in stores[resource.kind].of(key).values()
+    )
 
 
 def leftovers(stores: Mapping[str, Store], key: Key, owner_uid: str) -> list[str]:

@@ -6,13 +6,21 @@ Called by the reflectors, the lease and the pass. It knows no kinds beyond
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final, Self
 
 import aiohttp
 
 from speculative_api.labels import MANAGER
 from speculative_operator.cluster.access import Access
-from speculative_operator.cluster.resources import EVENT, JSON, LEASE, Resource
+from speculative_operator.cluster.connector import AskingConnector, lines_of
+from speculative_operator.cluster.resources import (
+    EVENT,
+    JSON,
+    LEASE,
+    SPECULATIVE_DEPLOYMENT,
+    Resource,
+)
 from speculative_operator.errors import (
     ApiError,
     Conflict,
@@ -25,8 +33,6 @@ from speculative_operator.errors import (
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 MERGE_PATCH: Final = "application/merge-patch+json"
-LONGEST_LINE: Final = 8 * 2**20
-"""Bytes of one watch event; etcd stores at most 1.5 MiB per object."""
 
 _ERRORS: Final[Mapping[int, type[ApiError]]] = {
     400: Refused,
@@ -82,21 +88,19 @@ class Client:
         self._observe = observe
         self.fence: Fence = _open_fence
         """Asked right before a write is sent; writes to Leases are exempt, they are the fence."""
+        self._fenced: ContextVar[bool] = ContextVar("fenced", default=False)
+        """Whether the request of this task is one of those."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # Asked once more when a connection is there: waiting for one may take long, and so may
-        # a process that was stopped meanwhile.
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(self._ask_fence)
-        trace.on_connection_reuseconn.append(self._ask_fence)
+        connector = AskingConnector(self._ask_fence, limit=64)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64), trace_configs=[trace]
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar()
         )
         return self
 
-    async def _ask_fence(self, _: Any, context: Any, __: Any) -> None:
-        if context.trace_request_ctx and not self.fence():
+    def _ask_fence(self) -> None:
+        if self._fenced.get() and not self.fence():
             raise Unavailable("not sent: the Lease is not held")
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,6 +124,7 @@ class Client:
         authorization = await self._access.authorization()
         if authorization:
             headers["Authorization"] = authorization
+        self._fenced.set(fenced)
         return await self._session.request(
             method,
             self._access.server + path,
@@ -130,7 +135,6 @@ class Client:
             ssl=self._access.tls or True,
             server_hostname=self._access.server_name,
             proxy=self._access.proxy,
-            trace_request_ctx=fenced,
         )
 
     async def request(
@@ -190,16 +194,22 @@ class Client:
         *,
         selector: str = "",
         field: str = "",
-        page: int = 500,
+        page: int = 200,
     ) -> tuple[list[JSON], str]:
-        """All objects, read in pages, and the resourceVersion to watch from."""
+        """All objects, read in pages, and the resourceVersion to watch from.
+
+        Children come without managedFields, which are half of a list and read by nobody here.
+        """
         query = {"limit": str(page)} | ({"labelSelector": selector} if selector else {})
         query |= {"fieldSelector": field} if field else {}
         items: list[JSON] = []
         while True:
             path = resource.path(namespace)
             _, answer = await self.request("list", resource, "GET", path, query=query)
-            items += answer.get("items") or []
+            found = answer.get("items") or []
+            for item in found if resource is not SPECULATIVE_DEPLOYMENT else ():
+                item.get("metadata", {}).pop("managedFields", None)
+            items += found
             metadata = answer.get("metadata", {})
             if not metadata.get("continue"):
                 return items, str(metadata.get("resourceVersion", ""))
@@ -237,7 +247,7 @@ class Client:
                 self._observe("watch", resource.kind, response.status)
                 if response.status != 200:
                     raise error_of(response.status, f"watch {path}: {await response.text()}")
-                async for line in _lines(response.content):
+                async for line in lines_of(response.content):
                     yield _event(line, path)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"watch {path}: {type(error).__name__} {error}") from error
@@ -245,14 +255,14 @@ class Client:
     async def create(
         self, resource: Resource, body: JSON, *, timeout_seconds: float | None = None
     ) -> JSON:
-        """Creates; Conflict when the name is taken."""
+        """Creates; Conflict when the name is taken, Refused for a field that the server lacks."""
         path = resource.path(body["metadata"]["namespace"])
         answer = await self.request(
             "create",
             resource,
             "POST",
             path,
-            query={"fieldManager": MANAGER},
+            query={"fieldManager": MANAGER, "fieldValidation": "Strict"},
             body=body,
             timeout_seconds=timeout_seconds,
         )
@@ -280,6 +290,31 @@ class Client:
                 raise Conflict(str(error), 409) from error
             raise
         return status == 201, answer
+
+    async def adopt_fields(self, resource: Resource, thing: JSON) -> None:
+        """Makes the fields that `create` set as if an apply had set them.
+
+        Only an apply after that removes what it no longer lists. The same as client-go's
+        csaupgrade.UpgradeManagedFields.
+        """
+        metadata = thing["metadata"]
+        live = await self.get(resource, metadata["namespace"], metadata["name"])
+        entries = live["metadata"].get("managedFields") or []
+        ours = [e for e in entries if e.get("manager") == MANAGER and not e.get("subresource")]
+        if not any(entry["operation"] == "Update" for entry in ours):
+            return
+        adopted = [{**e, "operation": "Apply"} for e in ours if e["operation"] == "Update"]
+        body = {
+            "metadata": {
+                **{key: live["metadata"][key] for key in ("uid", "resourceVersion")},
+                "managedFields": [e for e in entries if e not in ours] + adopted[:1],
+            }
+        }
+        path = resource.path(metadata["namespace"], metadata["name"])
+        query = {"fieldManager": MANAGER}
+        await self.request(
+            "patch", resource, "PATCH", path, query=query, body=body, content_type=MERGE_PATCH
+        )
 
     async def replace(
         self, resource: Resource, body: JSON, *, timeout_seconds: float | None = None
@@ -348,18 +383,6 @@ def _decoded(text: str) -> JSON:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length up to LONGEST_LINE (aiohttp's own reader stops at 128 KiB)."""
-    rest = b""
-    async for chunk in stream.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-        if len(rest) > LONGEST_LINE:
-            raise aiohttp.ClientPayloadError("a watch event is longer than 8 MiB")
 
 
 def _event(line: bytes, path: str) -> tuple[str, JSON]:

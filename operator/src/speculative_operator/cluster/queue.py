@@ -20,6 +20,9 @@ Work = Callable[[Key], Awaitable[float | None]]
 """One pass; gives the seconds until the next look, None when the key is gone."""
 
 
+_AHEAD_SECONDS = 1.0
+
+
 class Queue:
     """Runs `work` for due keys on `workers` tasks; times are seconds."""
 
@@ -66,6 +69,11 @@ class Queue:
             self._dirty.add(key)
         elif key not in self._failures:
             self._schedule(key, self._settle)
+
+    def hasten(self, key: Key) -> None:
+        """Its pass comes before those that are due by now."""
+        if key not in self._running:
+            self._schedule(key, -_AHEAD_SECONDS)
 
     def _schedule(self, key: Key, seconds: float) -> None:
         """Sets the key's due time unless it is due earlier anyway."""

@@ -7,13 +7,16 @@ away (neither kopf's index nor its on.event does, see docs/decisions).
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from speculative_api import labels
 from speculative_operator.cluster.applied import LAST_APPLIED, NOTE, replicas_applied_by
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key, Resource
+from speculative_operator.cluster.sharing import Shared
 from speculative_operator.errors import Gone, NotFound, OperatorError, Refused
 
 log = logging.getLogger(__name__)
@@ -41,8 +44,9 @@ class Store:
     only go forward: without this a pass could act on a status it already left.
     """
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: Resource, shared: Shared | None = None) -> None:
         self.resource = resource
+        self._shared = shared or Shared()
         self._owned: dict[Key, dict[str, JSON]] = {}
         self._listed_version = -1
         self.missing = False
@@ -73,8 +77,18 @@ class Store:
         known = self.of(key).get(name)
         if known is not None and not _is_newer(thing, known):
             return None
-        self._owned.setdefault(key, {})[name] = _trimmed(thing, self.resource)
+        self._owned.setdefault(key, {})[name] = self._kept(thing)
         return key
+
+    def _kept(self, thing: JSON) -> JSON:
+        """The object in the form in which it takes the least memory."""
+        kept = _trimmed(thing, self.resource)
+        return {
+            sys.intern(field): _shared_metadata(value, self._shared)
+            if field == "metadata"
+            else self._shared.of(value)
+            for field, value in kept.items()
+        }
 
     def drop(self, thing: JSON) -> Key | None:
         """Forgets the object; gives the owner's key if it was known."""
@@ -121,8 +135,9 @@ class Reflector:
         namespace: str = "",
         pace: Pace | None = None,
         on_restart: Callable[[str, str], None] = lambda kind, why: None,
+        shared: Shared | None = None,
     ) -> None:
-        self.store = Store(resource)
+        self.store = Store(resource, shared)
         self.synced = asyncio.Event()
         self.alive_at = float("inf")
         """Loop time of the last attempt, list, event or bookmark; infinite before the first."""
@@ -216,6 +231,17 @@ class Reflector:
             known["metadata"].get(field) != thing["metadata"].get(field)
             for field in ("uid", "generation", "annotations", "deletionTimestamp")
         )
+
+
+_UNIQUE: Final = frozenset({"name", "uid", "resourceVersion", "creationTimestamp"})
+"""What no two objects share: not worth remembering."""
+
+
+def _shared_metadata(metadata: JSON, shared: Shared) -> JSON:
+    return {
+        sys.intern(field): value if field in _UNIQUE else shared.of(value)
+        for field, value in metadata.items()
+    }
 
 
 def _trimmed(thing: JSON, resource: Resource) -> JSON:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from speculative_api.conditions import ConditionType
 from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
     canary_gates,
@@ -114,7 +115,9 @@ BUSY_SECONDS: Final = 1.0
 SOONEST_SECONDS: Final = 0.03
 """First look after a revision was taken out: an Envoy uses a weight within about that time."""
 STARTING_SECONDS: Final = 5.0
-"""Next look while pods start: their readiness comes as an event, so this is only for messages."""
+"""Next look while pods begin to start: their readiness comes as an event, so this is only for
+messages and deadlines. Who waits long is looked at less often: a twelfth of the wait, at most
+IDLE_SECONDS, since a thousand resources that wait for GPUs would keep a core busy."""
 AT_ONCE_SECONDS: Final = 0.0
 
 
@@ -152,8 +155,10 @@ def _next_look(snapshot: Snapshot) -> float:
         return BUSY_SECONDS
     if restarting.is_restarting(snapshot):
         return STARTING_SECONDS
-    if status.stable.available_at is None or (status.canary is not None and status.canary.step < 0):
-        return STARTING_SECONDS
+    if status.canary is not None and status.canary.step < 0:
+        return _starting(seconds_since(status.canary.step_started_at, snapshot.now))
+    if status.stable.available_at is None:
+        return _starting(_unavailable_seconds(snapshot))
     if returning.is_returning(snapshot):
         return STARTING_SECONDS
     if trial_of(status) is not None:
@@ -165,6 +170,17 @@ def _next_look(snapshot: Snapshot) -> float:
     # Four looks at a block; with the default that is as rare as without drift.
     judged = asked.block_seconds / 4 if asked is not None else IDLE_SECONDS
     return min(IDLE_SECONDS, judged, *due)
+
+
+def _starting(waited_seconds: float) -> float:
+    return min(max(STARTING_SECONDS, waited_seconds / 12), IDLE_SECONDS)
+
+
+def _unavailable_seconds(snapshot: Snapshot) -> float:
+    """For how long nothing has served, as far as status says."""
+    conditions = snapshot.status.conditions
+    since = [c.last_transition_time for c in conditions if c.type == ConditionType.AVAILABLE]
+    return seconds_since(since[0], snapshot.now) if since else 0.0
 
 
 def _weight_is_awaited(snapshot: Snapshot) -> bool:
