@@ -51,11 +51,3 @@ def test_who_waits_long_for_its_first_pods_is_looked_at_less_often(
     }
     status = a_status(stable=STABLE, available=False, conditions=[condition])
     assert decide(a_snapshot(a_spec(k=4), status=status)).next_look_seconds == expected
-
-
-def test_so_is_a_canary_that_waits_long() -> None:
-    since = stamp(NOW - timedelta(seconds=240))
-    status = a_status(stable=OLD, canary=STABLE, canaryFields={"stepStartedAt": since})
-    gateway = a_gateway({OLD.hash: 100})
-    snapshot = a_snapshot(a_spec(k=4), status=status, pods=[a_pod(OLD)], gateways=[gateway])
-    assert decide(snapshot).next_look_seconds == 20.0
