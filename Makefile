@@ -67,7 +67,7 @@ golden: .venv/synced  ## write the golden files; review the diff
 	$(BIN)/python -m tests.golden
 
 test-fast: .venv/synced  ## no cluster, under a minute
-	$(BIN)/pytest tests -m "not cluster and not slow" -q -n auto --dist worksteal
+	$(BIN)/pytest tests -m "not cluster and not slow and not soak" -q -n auto --dist worksteal
 
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
 	$(BIN)/pytest tests -m "(cluster or slow) and not vllm"
@@ -83,7 +83,7 @@ test: check test-fast test-server e2e test-vllm demo summary  ## set-up and ever
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
-	@echo "  make soak-properties bench-analysis bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-adaptive"
+	@echo "  make soak-properties soak-gateway bench-analysis bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -93,7 +93,10 @@ summary:
 # ---- long runs, never part of `make test`
 
 PROPERTIES := $(shell grep -rl "^from hypothesis" tests --include=test_*.py)
-.PHONY: soak-properties
+.PHONY: soak-properties soak-gateway
+soak-gateway: .venv/synced  ## answers of minutes through the real Envoy
+	$(BIN)/pytest tests/gateway -m soak
+
 soak-properties: .venv/synced  ## the property tests over new random worlds, ROUNDS times (10)
 	for round in $$(seq $(or $(ROUNDS),10)); do \
 	  HYPOTHESIS_PROFILE=explore $(BIN)/pytest -q $(PROPERTIES) -k "not on_server" || exit 1; done

@@ -49,6 +49,7 @@ class Gateway:
     waiting_port: int = field(default_factory=free_port)
     drain_seconds: int = 13
     """The whole grace; the supervisor leaves 10 seconds of it to Envoy."""
+    drain_minimum_seconds: float = 0
     headers_seconds: float = 30
     request_seconds: float = 300
     trusted_proxy_hops: int = 0
@@ -112,7 +113,7 @@ class Gateway:
             "AUTHORITIES": ",".join(self.authorities),
             "AUTHORITIES_DIRECTORY": str(self.folder / "authorities"),
             "DRAIN_SECONDS": str(self.drain_seconds),
-            "DRAIN_MINIMUM_SECONDS": "0",
+            "DRAIN_MINIMUM_SECONDS": str(self.drain_minimum_seconds),
         }
         with (self.folder / f"{arguments[0]}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
