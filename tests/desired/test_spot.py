@@ -1,10 +1,9 @@
 """A revision divided over reserved and spot nodes: its floor, its share, and where pods may go."""
 
+import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.builders import NAME, a_spec
 
 from speculative_api import labels
@@ -24,6 +23,9 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def a_spot(**fields: Any) -> Spot:
     return Spot.model_validate({"nodeLabel": LABEL, "percent": 50, **fields})
+
+
+ANY_SPOT = a_spot()
 
 
 @pytest.mark.parametrize(
@@ -47,17 +49,14 @@ def test_share_and_floor(
     assert pods_on_spot(replicas, a_spot(**fields), native=native) == expected
 
 
-@given(
-    replicas=st.integers(0, 60),
-    percent=st.integers(1, 100),
-    floor=st.integers(0, 60),
-)
-def test_one_pod_more_or_less_moves_no_other(replicas: int, percent: int, floor: int) -> None:
-    spot = a_spot(percent=percent, minReserved=floor)
-    now, then = (pods_on_spot(n, spot, native=False) for n in (replicas, replicas + 1))
-    assert then - now in (0, 1)
-    assert replicas - now >= min(replicas, floor)
-    assert now * 100 <= replicas * percent
+def test_one_pod_more_or_less_moves_no_other() -> None:
+    for percent, floor in itertools.product((1, 10, 33, 50, 67, 99, 100), (0, 1, 2, 7, 60)):
+        spot = ANY_SPOT.model_copy(update={"percent": percent, "min_reserved": floor})
+        on_spot = [pods_on_spot(replicas, spot, native=False) for replicas in range(41)]
+        assert {after - before for before, after in itertools.pairwise(on_spot)} <= {0, 1}
+        for replicas, there in enumerate(on_spot):
+            assert replicas - there >= min(replicas, floor)
+            assert there * 100 <= replicas * percent
 
 
 def divided(pod: dict[str, Any] | None = None, replicas: int = 4) -> tuple[Part, Part]:
