@@ -91,6 +91,10 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             "verify is not available in this version, and would check nothing: use `pause: {}`",
         ),
         (
+            a_raw_spec(rollout={"download": "Job"}),
+            "add modelCache.persistentVolumeClaim, or leave rollout.download out",
+        ),
+        (
             a_raw_spec(replicas=2, rollout={"capacity": "InPlace"}),
             "there is no room for a whole old revision: set guard.keep to One or None",
         ),
@@ -178,6 +182,7 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "k of 0",
         "ngram under DraftModel",
         "verify",
+        "download without a cache",
         "in place without room",
         "dynamic stable without a gateway",
         "DraftModel without draft",

@@ -4,7 +4,7 @@ Keys of an input: `revisions` (name -> spec as a user writes it), `asked` (the
 one the resource holds now), `stable`/`canary` (names), `stored` (names whose
 ControllerRevision exists), `scales`, `shares`, `native` (old native pods),
 `ready` (names of revisions with a ready pod), `idle` (that part of status),
-`checked` (the one that a Job checks).
+`checked`/`downloaded` (the one that a Job is for).
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def world(case: str) -> tuple[Snapshot, Decision]:
         canary=words[raw["canary"]] if "canary" in raw else None,
         available=raw.get("available", True),
         **({"idle": raw["idle"]} if "idle" in raw else {}),
-        **({"preflight": _preflight(words[raw["checked"]])} if "checked" in raw else {}),
+        **_preflight(raw, words),
     )
     lane = raw.get("native", [])
     snapshot = a_snapshot(
@@ -62,8 +62,12 @@ def world(case: str) -> tuple[Snapshot, Decision]:
     return snapshot, _decision(raw, words, status=status)
 
 
-def _preflight(words: Words) -> dict[str, str]:
-    return {"hash": words.hash, "startedAt": stamp()}
+def _preflight(raw: Mapping[str, Any], words: Mapping[str, Words]) -> dict[str, Any]:
+    for key, stage in (("checked", "Check"), ("downloaded", "Download")):
+        if key in raw:
+            entry = {"hash": words[raw[key]].hash, "startedAt": stamp(), "stage": stage}
+            return {"preflight": entry}
+    return {}
 
 
 def _stored(words: Words, number: int = 1) -> RevisionRecord:

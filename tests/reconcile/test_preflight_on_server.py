@@ -162,6 +162,31 @@ async def test_a_refused_revision_gets_no_deployment_and_stable_is_untouched(
     assert len(simulation.pods_seen[first]) == 1
 
 
+async def test_a_revision_is_checked_and_then_fetched_and_only_then_started(
+    outside: Client, operator: CrashingClient
+) -> None:
+    run = Run(a_world(outside), operator)
+    simulation = run.simulation
+    assert isinstance(simulation, Checking)
+    await simulation.create(
+        rollout=CHECKED | {"download": "Job"},
+        target={"model": "hf://org/target@abc"},
+        modelCache={"persistentVolumeClaim": "cache"},
+    )
+    await run.until(lambda s: s.get("preflight", {}).get("stage") == "Check")
+    (check,) = await simulation.mine(JOB)
+    await run.until(lambda s: s.get("preflight", {}).get("stage") == "Download")
+    (download,) = await simulation.mine(JOB)
+    names = [job["metadata"]["name"] for job in (check, download)]
+    assert len(set(names)) == 2
+    mounts = [job["spec"]["template"]["spec"]["containers"][0] for job in (check, download)]
+    assert [m["args"] for m in mounts] == [["preflight"], ["download"]]
+    assert [m["volumeMounts"][0].get("readOnly", False) for m in mounts] == [True, False]
+    assert simulation.worked == []
+    await run.until(is_complete)
+    assert await simulation.mine(JOB) == []
+
+
 async def test_the_pod_of_a_check_is_taken_under_the_restricted_profile(
     outside: Client, operator: CrashingClient
 ) -> None:

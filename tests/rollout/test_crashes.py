@@ -37,7 +37,11 @@ MODES: dict[str, dict[str, Any]] = {
     "surge": {"guard": {"durationSeconds": 30, "keep": "One"}},
     "dynamic": {"guard": {"durationSeconds": 30}, "dynamicStable": True},
     "in place": {"guard": {"durationSeconds": 30, "keep": "None"}, "capacity": "InPlace"},
-    "checked": {"guard": {"durationSeconds": 30, "keep": "One"}, "preflight": "Job"},
+    "checked": {
+        "guard": {"durationSeconds": 30, "keep": "One"},
+        "preflight": "Job",
+        "download": "Job",
+    },
     "checked in place": {
         "guard": {"durationSeconds": 30, "keep": "None"},
         "capacity": "InPlace",

@@ -225,3 +225,81 @@ def test_without_the_field_nothing_is_checked_by_a_job() -> None:
     world = a_world(a_spec(k=4))
     world.until("StableReady")
     assert reasons(world)[0] == "RevisionStarting"
+
+
+FETCH = {"download": "Job"}
+ON_HUB = {
+    "target": {"model": "hf://org/target@abc"},
+    "modelCache": {"persistentVolumeClaim": "cache"},
+}
+
+
+def jobs_of(spec: Any) -> list[str]:
+    """Reasons of the events until the first revision starts."""
+    world = a_world(spec)
+    world.until("RevisionStarting")
+    return reasons(world)[:-1]
+
+
+STAGES = [
+    ("both", asked(rollout=FETCH, **ON_HUB), ["PreflightRunning", "PreflightPassed"]),
+    ("download alone", asked(rollout=FETCH | {"preflight": "InPod"}, **ON_HUB), []),
+]
+
+
+@pytest.mark.parametrize("spec,before", [row[1:] for row in STAGES], ids=[row[0] for row in STAGES])
+def test_models_are_fetched_after_the_check(spec: Any, before: list[str]) -> None:
+    assert jobs_of(spec) == [*before, "ModelsDownloading", "ModelsDownloaded"]
+
+
+NOTHING_TO_FETCH = [
+    ("no model of a hub", asked(rollout=FETCH, modelCache=ON_HUB["modelCache"])),
+    ("no cache", asked(rollout=FETCH, target=ON_HUB["target"])),
+]
+
+
+@pytest.mark.parametrize(
+    "spec", [row[1] for row in NOTHING_TO_FETCH], ids=[row[0] for row in NOTHING_TO_FETCH]
+)
+def test_nothing_is_fetched_where_there_is_nothing_to_fetch(spec: Any) -> None:
+    assert "ModelsDownloading" not in jobs_of(spec)
+
+
+def test_an_adapter_of_a_hub_is_fetched_too() -> None:
+    lora = {"adapters": [{"name": "a", "model": "hf://org/adapter"}]}
+    target = {"model": "file:///models/t", "lora": lora}
+    spec = asked(rollout=FETCH, target=target, modelCache=ON_HUB["modelCache"])
+    assert "ModelsDownloaded" in jobs_of(spec)
+
+
+def test_how_far_a_download_is_stands_in_the_message() -> None:
+    spec = asked(rollout=FETCH | {"preflight": "InPod"}, **ON_HUB)
+    world = a_world(spec)
+    world.checks[world.change(spec)] = CheckView(progress="12.0 of 140.1 GiB, 210 MiB/s")
+    world.settle()
+    said = condition(world, "Progressing")
+    assert said.reason == Reason.MODELS_DOWNLOADING
+    assert said.message.endswith("12.0 of 140.1 GiB, 210 MiB/s")
+    assert world.pods == {}
+
+
+def test_a_full_disk_fails_the_revision_and_a_hub_that_goes_away_parks_it() -> None:
+    full = Termination(reason="DiskTooSmall", retryable=False, detail="140 GiB, 80 GiB free")
+    for found, names in ((CheckView(termination=full), "DiskTooSmall"), (AWAY, "HubUnreachable")):
+        spec = asked(rollout=FETCH | {"preflight": "InPod"}, **ON_HUB)
+        world = a_world(spec)
+        world.checks[world.change(spec)] = found
+        world.settle(seconds=5)
+        failed = [entry.reason for entry in world.status.failed_revisions]
+        parked = [world.status.parked.reason] if world.status.parked else []
+        assert failed + parked == [names]
+        assert world.pods == {}
+
+
+def test_notes_of_the_check_outlive_the_download() -> None:
+    spec = asked(rollout=FETCH, **ON_HUB)
+    world = a_world(spec)
+    world.checks[world.change(spec)] = NOTED
+    world.until("StableReady")
+    world.settle()
+    assert "1/3 of the target." in condition(world, "Accepted").message

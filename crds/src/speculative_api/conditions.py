@@ -35,6 +35,8 @@ class Reason(StrEnum):
     PREFLIGHT_RUNNING = "PreflightRunning"
     PREFLIGHT_PASSED = "PreflightPassed"
     PREFLIGHT_STALLED = "PreflightStalled"
+    MODELS_DOWNLOADING = "ModelsDownloading"
+    MODELS_DOWNLOADED = "ModelsDownloaded"
     CANARY_WEIGHTED = "CanaryWeighted"
     CAPACITY_BLOCKED = "CapacityBlocked"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
@@ -104,8 +106,12 @@ SENTENCES: Final[dict[Reason, str]] = {
     "of its pods exists yet.",
     Reason.PREFLIGHT_PASSED: "Nothing in the files speaks against the revision; the message has "
     "what often disappoints.",
-    Reason.PREFLIGHT_STALLED: "The Job that checks a revision came to no result; the revision is "
-    "parked and checked again by itself.",
+    Reason.PREFLIGHT_STALLED: "The Job that checks or fetches a revision's models came to no "
+    "result; the revision is parked and tried again by itself.",
+    Reason.MODELS_DOWNLOADING: "A Job without a GPU fetches a revision's models into the cache; "
+    "none of its pods exists yet.",
+    Reason.MODELS_DOWNLOADED: "All of a revision's models are in the cache, held against the hub's "
+    "checksums.",
     Reason.CAPACITY_BLOCKED: "The canary's pods can't be scheduled, or a quota forbids them: the "
     "message has the words of the scheduler. At its deadline it is taken out and parked, and tried "
     "again by itself.",
@@ -185,6 +191,7 @@ class WorkerReason(StrEnum):
     MODEL_NOT_FOUND = "ModelNotFound"
     DISK_TOO_SMALL = "DiskTooSmall"
     HUB_UNREACHABLE = "HubUnreachable"
+    MODEL_DAMAGED = "ModelDamaged"
     INVALID_ARGUMENTS = "InvalidArguments"
     GPU_MEMORY = "GpuMemory"
     HOST_MEMORY = "HostMemory"

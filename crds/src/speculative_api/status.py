@@ -220,11 +220,16 @@ class ParkedStatus(Model):
 
 
 class PreflightStatus(Model):
-    """The check of a revision by a Job, before any of its pods is made."""
+    """What a Job does for a revision before any of its pods is made."""
 
     hash: str = Field(max_length=10, description="Hash of the revision.")
     started_at: str = Field(
         description="When it was decided (RFC 3339); the Job's name has this moment in it."
+    )
+    stage: Literal["Check", "Download"] = Field(
+        default="Check",
+        description="Check: its models' files are judged. Download: they are fetched into the "
+        "cache. Default Check.",
     )
     outcome: Literal["Passed"] | None = Field(
         default=None,
@@ -276,7 +281,8 @@ class SpeculativeDeploymentStatus(Model):
     )
     preflight: PreflightStatus | None = Field(
         default=None,
-        description="The check of the revision that is about to start, with rollout.preflight Job.",
+        description="What is done for the revision that is about to start, with rollout.preflight "
+        "or rollout.download Job.",
     )
     verdict: Verdict | None = Field(default=None, description="The last decision.")
     observed_retry: str | None = Field(

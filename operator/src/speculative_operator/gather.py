@@ -103,7 +103,7 @@ def gather(
         autoscaler=autoscaler_of(stores, key, uid),
         route=known.route(key, stores[CONFIG_MAP.kind], uid),
         http_route=http_route_of(stores, key, uid),
-        check=check_of(stores, key, uid, status.preflight),
+        check=check_of(stores, key, uid, status.preflight, source.digest),
         missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),
     )
 
@@ -126,6 +126,8 @@ def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
             method, tokens = drafting.get(_label(pod, labels.REVISION), ("", None))
             pod_name = pod["metadata"]["name"]
             yield Target(uid_of(pod), address, "worker", method, tokens, pod_name)
+        elif component == labels.COMPONENT_DOWNLOAD:
+            yield Target(uid_of(pod), address, "worker", pod=pod["metadata"]["name"])
         elif component == labels.COMPONENT_GATEWAY:
             yield Target(uid_of(pod), address, "gateway")
 

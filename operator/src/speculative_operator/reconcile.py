@@ -244,6 +244,7 @@ class Reconciler:
         starting = status.stable is None or status.stable.available_at is None
         moves = bool(status.canary or status.guard or status.retiring or starting or lags)
         moves = moves or status.idle is not None
+        moves = moves or (status.preflight is not None and status.preflight.outcome is None)
         if moves or now - memory.asked_at >= QUIET_SCRAPE_SECONDS:
             memory.asked_at = now
             await source.ask(targets)

@@ -132,7 +132,7 @@ class HttpRoute:
 
 @dataclass(frozen=True, slots=True)
 class CheckView:
-    """The Job that checks a revision, as far as it got; `status.preflight` says which one."""
+    """The Job that checks a revision or fetches its models; `status.preflight` says which one."""
 
     report: PreflightReport | None = None
     """What it found, once it has passed."""
@@ -140,6 +140,8 @@ class CheckView:
     """Its newest last word, if it ended badly."""
     waiting_reason: str = ""
     """Why its pod does not run."""
+    progress: str = ""
+    """How far a download is."""
     failure: str = ""
     """Why Kubernetes gave it up, or why nobody knows what it found; empty while it goes on."""
 

@@ -1,7 +1,7 @@
-"""`python -m speculative_worker run | preflight | simulate`.
+"""`python -m speculative_worker run | preflight | download | simulate`.
 
-`run` is the worker, PID 1 of a pod; `preflight` checks its models in a Job
-before there is one; `simulate` is the simulated engine alone,
+`run` is the worker, PID 1 of a pod; `preflight` and `download` check and
+fetch its models in a Job before there is one; `simulate` is the simulated engine alone,
 which `run` starts when the configuration asks for it.
 """
 
@@ -21,7 +21,12 @@ def main() -> int:
     """The command; its exit code."""
     # PID 1 has no default for SIGTERM: without a handler it would be lost during the imports.
     signal.signal(signal.SIGTERM, _leave)
-    commands = {"run": _run, "preflight": _preflight, "simulate": _simulate}
+    commands = {
+        "run": _run,
+        "preflight": _preflight,
+        "download": _download,
+        "simulate": _simulate,
+    }
     if sys.argv[1:] not in [[name] for name in commands]:
         _explain(list(commands))
     return commands[sys.argv[1]]()
@@ -51,6 +56,13 @@ def _preflight() -> int:
 
     settings = _settings()
     return run_check(settings) if settings is not None else 2
+
+
+def _download() -> int:
+    from speculative_worker.fetching import run_download
+
+    settings = _settings()
+    return run_download(settings) if settings is not None else 2
 
 
 def _settings() -> "Settings | None":

@@ -1,10 +1,14 @@
 """Edge: a model comes from a hub into the cache, with room on the disk, progress and a commit.
 
 The kept library does the work: locks per file, so that pods may share a cache;
-resumption of what was half fetched; sizes checked. This asks it first what it
-would fetch, refuses what does not fit on the disk, and says how far it is.
+files that are whole are not fetched again, and a line that breaks goes on where
+it was; sizes checked. What a killed process had of a file it does not take up
+(huggingface_hub 2.4, `_download_to_tmp_and_move`): that is swept. This asks it
+first what it would fetch, refuses what does not fit on the disk, and says how far
+it is.
 """
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -21,6 +25,8 @@ from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
 
 _LOOK_SECONDS: Final = 1.0
+_LEFT_SECONDS: Final = 3600.0
+"""A part of a file that nobody has written to for so long was left by a process that is gone."""
 _STEP_PERCENT: Final = 10
 _GIBIBYTE: Final = 2**30
 
@@ -53,14 +59,16 @@ def downloaded(
     # Imported here: only hub models need it, and it is slow to import.
     from huggingface_hub import errors, snapshot_download
 
-    cache = Path(cache_directory or os.path.join(tempfile.gettempdir(), "models"))
+    cache = _cache(cache_directory)
     name = f"hf://{repository}" + (f"@{revision}" if revision else "")
     try:
+        model_folder = cache / f"models--{repository.replace('/', '--')}"
+        _sweep(model_folder)
         plan = _plan(repository, revision, cache)
         if plan is not None:
             _require_room(name, plan, cache)
             log("download-started", model=name, commit=plan.commit, bytes=plan.missing_bytes)
-        watch = _Watch(name, cache / f"models--{repository.replace('/', '--')}", plan, progress)
+        watch = _Watch(name, model_folder, plan, progress)
         with watch:
             folder = snapshot_download(
                 repository,
@@ -78,6 +86,48 @@ def downloaded(
     commit = plan.commit if plan is not None else ""
     log("download-done", model=name, commit=commit or "unknown")
     return Downloaded(Path(folder), commit)
+
+
+def verify(repository: str, found: Downloaded, cache_directory: str | None) -> int:
+    """Holds every file of a fetched model against the hub's checksums; gives how many.
+
+    A damaged file is removed, so that another attempt fetches it anew; 0 where the
+    hub can't be asked.
+
+    Raises `WorkerFailure`: ModelDamaged.
+    """
+    from huggingface_hub import HfApi, errors
+
+    if not found.commit:
+        return 0
+    try:
+        # A GiB takes about a second: it reads everything once.
+        seen = HfApi().verify_repo_checksums(
+            repository,
+            revision=found.commit,
+            cache_dir=_cache(cache_directory),
+        )
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
+        log("not-verified", model=repository, why=type(error).__name__)
+        return 0
+    damaged = [mismatch["path"] for mismatch in seen.mismatches]
+    for name in damaged:
+        # The link and what it leads to: a link alone would be made anew.
+        (found.folder / name).resolve().unlink(missing_ok=True)
+        (found.folder / name).unlink(missing_ok=True)
+    if damaged:
+        raise WorkerFailure(
+            WorkerReason.MODEL_DAMAGED,
+            f"hf://{repository}: {', '.join(damaged[:8])} ({len(damaged)} of {seen.checked_count} "
+            "files) had other checksums than the hub says; removed, and fetched anew by the next "
+            "attempt",
+            retryable=True,
+        )
+    return seen.checked_count
+
+
+def _cache(directory: str | None) -> Path:
+    return Path(directory or os.path.join(tempfile.gettempdir(), "models"))
 
 
 def _plan(repository: str, revision: str | None, cache: Path) -> _Plan | None:
@@ -100,6 +150,16 @@ def _plan(repository: str, revision: str | None, cache: Path) -> _Plan | None:
         return None
     missing = sum(file.file_size or 0 for file in files if file.will_download)
     return _Plan(files[0].commit_hash, missing)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what killed downloads left: it is never taken up again, and fills the disk."""
+    limit = time.time() - _LEFT_SECONDS
+    for part in (folder / "blobs").glob("*.incomplete"):
+        with contextlib.suppress(OSError):  # somebody else swept it
+            if part.stat().st_mtime < limit:
+                part.unlink()
+                log("download-swept", file=part.name)
 
 
 def _require_room(name: str, plan: _Plan, cache: Path) -> None:

@@ -57,25 +57,25 @@ async def resolved_models(settings: Settings, progress: Progress = log_only) -> 
     def resolve(source: str) -> Path:
         return _resolve(source, settings, commits, progress)
 
-    target = await _aside(resolve, config.model)
-    draft = await _aside(resolve, draft_source.model) if draft_source else None
-    target_facts = await _aside(_facts, target, config.model)
+    target = await aside(resolve, config.model)
+    draft = await aside(resolve, draft_source.model) if draft_source else None
+    target_facts = await aside(_facts, target, config.model)
     draft_facts = (
-        await _aside(_facts, draft, draft_source.model)
+        await aside(_facts, draft, draft_source.model)
         if draft is not None and draft_source is not None
         else None
     )
-    memory = await _aside(gpu_bytes)
+    memory = await aside(gpu_bytes)
     for note in preflight(config, target=target_facts, draft=draft_facts, gpu_bytes=memory):
         log("preflight", note=note)
     adapters = {
-        adapter.name: await _aside(_adapter, adapter.model, resolve)
+        adapter.name: await aside(_adapter, adapter.model, resolve)
         for adapter in (config.lora.adapters if config.lora else ())
     }
     return Models(target=target, draft=draft, adapters=adapters, commits=commits)
 
 
-async def _aside(work: Callable[..., _Result], *arguments: Any) -> _Result:
+async def aside(work: Callable[..., _Result], *arguments: Any) -> _Result:
     """Runs blocking work in a daemon thread.
 
     Unlike `asyncio.to_thread`, whose thread the interpreter waits for at exit:

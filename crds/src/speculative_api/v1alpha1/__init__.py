@@ -71,7 +71,7 @@ from speculative_api.v1alpha1.rollout import Guard as Guard
 from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep
 from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusivePolicy
 from speculative_api.v1alpha1.rollout import PauseStep as PauseStep
-from speculative_api.v1alpha1.rollout import Preflight as Preflight
+from speculative_api.v1alpha1.rollout import Place as Place
 from speculative_api.v1alpha1.rollout import Rollout as Rollout
 from speculative_api.v1alpha1.rollout import RolloutStep as RolloutStep
 from speculative_api.v1alpha1.simulation import Fault as Fault

@@ -58,8 +58,8 @@ class GuardKeep(StrEnum):
     NONE = "None"
 
 
-class Preflight(StrEnum):
-    """Where a new revision's models are checked first."""
+class Place(StrEnum):
+    """Where something is done for a new revision first."""
 
     IN_POD = "InPod"
     JOB = "Job"
@@ -150,8 +150,8 @@ class Rollout(Model):
         "worse without proof: Pause (wait for a person; if it clears up, the pause begins again "
         "by itself), Abort, or Advance. Default Pause.",
     )
-    preflight: Preflight = Field(
-        default=Preflight.IN_POD,
+    preflight: Place = Field(
+        default=Place.IN_POD,
         description="Where the files of a new revision's models are checked first. InPod: by its "
         "own pods, before the engine starts; they hold their GPUs meanwhile. Job: by a Job without "
         "a GPU, on the same kind of node with the same volumes and variables, before any of its "
@@ -159,6 +159,14 @@ class Rollout(Model):
         "work fails the revision, a hub that is away parks it. progressDeadlineSeconds counts for "
         "the Job, and anew for the pods, which check once more. Nothing is checked with a "
         "simulated engine. Default InPod.",
+    )
+    download: Place = Field(
+        default=Place.IN_POD,
+        description="Where hf:// models are fetched. InPod: by a new revision's own pods, which "
+        "hold their GPUs meanwhile. Job: by a Job without a GPU into the claim of modelCache, "
+        "after the check if there is one and before any of its pods is made; every file is held "
+        "against the hub's checksums. Files that are whole are not fetched again by the next "
+        "attempt. progressDeadlineSeconds counts for it, and anew for the pods. Default InPod.",
     )
     max_rollbacks_per_hour: int = Field(
         default=0,

@@ -23,6 +23,12 @@ class SpeculativeDeploymentSpec(Model):
 
     model_config = configuration(
         rule(
+            "!has(self.rollout) || self.rollout.download != 'Job' || has(self.modelCache)",
+            "a Job fetches models into a claim that the pods share: add "
+            "modelCache.persistentVolumeClaim, or leave rollout.download out",
+            ".rollout.download",
+        ),
+        rule(
             f"{_HAS_GATEWAY} || !has(self.rollout) || !has(self.rollout.steps) || "
             "self.rollout.steps.all(s, has(s.pause))",
             "without a gateway nothing can split traffic: use pauses only, or gateway.mode Envoy",

@@ -1,19 +1,19 @@
-"""The Job that checks a revision, and its pods, become a view. Called by `gather`.
+"""The Job before a revision's pods, and its own, become a view. Called by `gather`.
 
 The container's own end counts, not the Job's: a sidecar that somebody injects
 never ends. Pods are those of this very Job, so that no earlier attempt speaks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pydantic import ValidationError
 
 from speculative_api import labels
 from speculative_api.v1alpha1 import PreflightStatus
-from speculative_api.worker import PreflightReport
+from speculative_api.worker import Digest, PreflightReport
 from speculative_operator.cluster.last_words import termination_of, waiting_reason_of
 from speculative_operator.cluster.reflector import Store
-from speculative_operator.cluster.resources import JOB, JSON, POD, Key, controller_uid
+from speculative_operator.cluster.resources import JOB, JSON, POD, Key, controller_uid, uid_of
 from speculative_operator.desired import names
 from speculative_operator.desired.preflight import CONTAINER
 from speculative_operator.snapshot import CheckView
@@ -25,12 +25,20 @@ _SAID_NOTHING = (
 
 
 def check_of(
-    stores: Mapping[str, Store], key: Key, uid: str, status: PreflightStatus | None
+    stores: Mapping[str, Store],
+    key: Key,
+    uid: str,
+    status: PreflightStatus | None,
+    digest: Callable[[str], Digest | None],
 ) -> CheckView | None:
-    """How far the check that status names has got; None where none is under way."""
+    """How far the Job of the stage that status names has got; None where none is under way.
+
+    Args:
+        digest: the last answer of a pod, by its UID: a download says how far it is.
+    """
     if status is None or status.outcome is not None:
         return None
-    name = names.preflight(key[1], status.hash, status.started_at)
+    name = names.preflight(key[1], status.hash, status.started_at, stage=status.stage)
     job = stores[JOB.kind].of(key).get(name)
     if job is None or controller_uid(job) != uid:
         return CheckView()
@@ -43,8 +51,13 @@ def check_of(
         report=report,
         termination=termination_of(ours),
         waiting_reason=next(filter(None, waiting), ""),
+        progress=next(filter(None, (_progress(digest(uid_of(pod))) for pod in pods)), ""),
         failure="" if report is not None else _failure(job, ours),
     )
+
+
+def _progress(digest: Digest | None) -> str:
+    return digest.phase_detail if digest is not None else ""
 
 
 def _job_of(pod: JSON) -> str:

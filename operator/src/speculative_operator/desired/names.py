@@ -42,12 +42,13 @@ def evidence(name: str) -> str:
     return f"{name}{labels.EVIDENCE_SUFFIX}"
 
 
-def preflight(name: str, hash_: str, started_at: str) -> str:
-    """Job that checks a revision; another attempt has another name, so that none is taken for it.
+def preflight(name: str, hash_: str, started_at: str, *, stage: str) -> str:
+    """Job of a stage before a revision's pods; another attempt has another name.
 
-    At most 60 characters.
+    So no attempt is taken for another one. At most 62 characters.
     """
-    return f"{revision(name, hash_)}-{int(datetime.fromisoformat(started_at).timestamp()):x}"
+    moment = int(datetime.fromisoformat(started_at).timestamp())
+    return f"{revision(name, hash_)}-{stage[0].lower()}{moment:x}"
 
 
 def drift(name: str) -> str:

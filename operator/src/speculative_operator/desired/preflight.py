@@ -1,4 +1,4 @@
-"""The Job that checks a revision's models before any of its pods holds a GPU.
+"""The Jobs that check and fetch a revision's models before any of its pods holds a GPU.
 
 Made from the revision's own pod template: the same image, nodes, volumes,
 variables and account, but no GPU, no huge pages and no network device, and its
@@ -8,11 +8,13 @@ can't change. `rollout.preflight_gates` decides when; status names the attempt.
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from speculative_api import labels
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
+from speculative_operator.desired.volumes import CACHE_DIRECTORY
 from speculative_operator.desired.workers import pod_template
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
@@ -23,11 +25,7 @@ REFUSED_EXIT: Final = 3
 """Exit code of a check that can never pass: the Job is not tried again."""
 USER: Final = 65532
 """Not root: it reads a few files, and writes none."""
-RESOURCES: Final = {
-    "requests": {"cpu": "100m", "memory": "512Mi"},
-    "limits": {"cpu": "1", "memory": "2Gi"},
-}
-"""Two vocabularies of a quarter of a million tokens take some 300 MB while they are compared."""
+_NOBODY: Final = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
 RETRIES: Final = 2
 """Kubernetes' own attempts after the first, 10 and 20 s apart; then the revision is parked."""
 DEADLINE_MARGIN_SECONDS: Final = 60
@@ -46,6 +44,41 @@ _KEPT: Final = (
 Body = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What differs between the Jobs."""
+
+    command: str
+    component: str
+    writes: bool
+    """Whether it fills the cache."""
+    resources: Body
+
+
+_STAGES: Final = {
+    # Two vocabularies of a quarter of a million tokens take some 300 MB while they are compared.
+    "Check": _Stage(
+        "preflight",
+        labels.COMPONENT_PREFLIGHT,
+        writes=False,
+        resources={
+            "requests": {"cpu": "100m", "memory": "512Mi"},
+            "limits": {"cpu": "1", "memory": "2Gi"},
+        },
+    ),
+    # Several files at a time, and checksums; the page cache counts, and is given back.
+    "Download": _Stage(
+        "download",
+        labels.COMPONENT_DOWNLOAD,
+        writes=True,
+        resources={
+            "requests": {"cpu": "500m", "memory": "1Gi"},
+            "limits": {"cpu": "4", "memory": "8Gi"},
+        },
+    ),
+}
+
+
 def preflight_jobs(
     snapshot: Snapshot, decision: Decision, settings: Settings, *, metadata: Mapping[str, Any]
 ) -> tuple[Body, ...]:
@@ -60,21 +93,22 @@ def preflight_jobs(
         template = pod_template(snapshot.words, name=snapshot.name, settings=settings)
     else:
         return ()
-    own = names.component_labels(snapshot.name, labels.COMPONENT_PREFLIGHT)
+    stage = _STAGES[check.stage]
+    own = names.component_labels(snapshot.name, stage.component)
     deadline = snapshot.spec.rollout.progress_deadline_seconds + DEADLINE_MARGIN_SECONDS
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             **metadata,
-            "name": names.preflight(snapshot.name, check.hash, check.started_at),
+            "name": names.preflight(snapshot.name, check.hash, check.started_at, stage=check.stage),
             "labels": own | {labels.REVISION: check.hash},
         },
         "spec": {
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": deadline,
             "podFailurePolicy": _failure_policy(),
-            "template": {"metadata": {"labels": own}, "spec": _pod(template["spec"])},
+            "template": {"metadata": {"labels": own}, "spec": _pod(template["spec"], stage)},
         },
     }
     return (job,)
@@ -92,8 +126,12 @@ def _failure_policy() -> Body:
     }
 
 
-def _pod(worker: Mapping[str, Any]) -> Body:
-    """A pod that the profile *restricted* takes, unless a model lies on the node."""
+def _pod(worker: Mapping[str, Any], stage: _Stage) -> Body:
+    """A pod on the same kind of node that holds nothing of it.
+
+    The check is one that the profile *restricted* takes, unless a model lies on the node; a
+    download writes what the workers read and runs as they do.
+    """
     volumes = [volume for volume in worker.get("volumes", ()) if not _is_memory(volume)]
     named = {volume["name"] for volume in volumes}
     spec: Body = {
@@ -102,12 +140,10 @@ def _pod(worker: Mapping[str, Any]) -> Body:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
+            **({} if stage.writes else _NOBODY),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(worker["containers"][0], named)],
+        "containers": [_container(worker["containers"][0], named, stage)],
         "volumes": copy.deepcopy(volumes),
     }
     # Of the affinity only what concerns nodes: where two workers may not share a node, or are
@@ -117,7 +153,7 @@ def _pod(worker: Mapping[str, Any]) -> Body:
     return spec | {key: copy.deepcopy(worker[key]) for key in _KEPT if key in worker}
 
 
-def _container(worker: Mapping[str, Any], volumes: set[str]) -> Body:
+def _container(worker: Mapping[str, Any], volumes: set[str], stage: _Stage) -> Body:
     # A GPU runtime shows every GPU of the node to a container that asks for none.
     hidden = "NVIDIA_VISIBLE_DEVICES"
     variables = [item for item in worker.get("env", ()) if item["name"] != hidden]
@@ -125,20 +161,25 @@ def _container(worker: Mapping[str, Any], volumes: set[str]) -> Body:
     container: Body = {
         "name": CONTAINER,
         "image": worker["image"],
-        "args": ["preflight"],
+        "args": [stage.command],
         "env": [*copy.deepcopy(variables), {"name": hidden, "value": "void"}],
-        "resources": copy.deepcopy(RESOURCES),
+        "resources": copy.deepcopy(stage.resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
+            **({} if stage.writes else {"readOnlyRootFilesystem": True}),
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "File",
-        "volumeMounts": [{**item, "readOnly": True} for item in mounts],
+        "volumeMounts": [_mount(item, stage) for item in mounts],
     }
     if "imagePullPolicy" in worker:
         container["imagePullPolicy"] = worker["imagePullPolicy"]
     return container
+
+
+def _mount(mount: Mapping[str, Any], stage: _Stage) -> Body:
+    is_cache = mount["mountPath"] == CACHE_DIRECTORY
+    return dict(mount) if stage.writes and is_cache else {**mount, "readOnly": True}
 
 
 def _is_memory(volume: Mapping[str, Any]) -> bool:

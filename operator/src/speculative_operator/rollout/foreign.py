@@ -6,7 +6,7 @@ For the conditions Accepted and GatewayReady; called by `status`.
 from typing import Literal
 
 from speculative_api.conditions import Reason
-from speculative_api.v1alpha1 import GatewayMode, Preflight, Provider
+from speculative_api.v1alpha1 import GatewayMode, Place, Provider
 from speculative_operator.rollout.gateways import UNSEEN_SECONDS, is_accepted
 from speculative_operator.snapshot import Snapshot
 
@@ -26,10 +26,12 @@ LIMITS = (
 
 def lacking(snapshot: Snapshot) -> str:
     """Which kind the spec needs and the cluster has not; empty when there is none."""
-    if snapshot.spec.rollout.preflight is Preflight.JOB and "Job" in snapshot.missing_kinds:
+    rollout = snapshot.spec.rollout
+    by_job = Place.JOB in (rollout.preflight, rollout.download)
+    if by_job and "Job" in snapshot.missing_kinds:
         return (
-            "rollout.preflight Job needs the right to Jobs of batch/v1, which the operator has "
-            "not: update the chart, or use InPod"
+            "rollout.preflight or rollout.download Job needs the right to Jobs of batch/v1, which "
+            "the operator has not: update the chart, or use InPod"
         )
     missing, scaling = snapshot.missing_kinds, snapshot.spec.autoscaling
     if snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API and "HTTPRoute" in missing:

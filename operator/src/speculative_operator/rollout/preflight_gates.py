@@ -1,16 +1,16 @@
-"""Gates about the check of a revision by a Job, before any of its pods is made.
+"""Gates about what Jobs do for a revision before any of its pods is made: check, download.
 
-With `rollout.preflight: Job` the three gates that start a revision go through
-`checked`: the check is a transition of its own, and while it goes on nothing of
-the revision exists, so that no other rule has to know of it. A result is one
-more transition: passed, failed like a revision whose pod said the same, or
-parked.
+With `rollout.preflight` or `rollout.download` Job the three gates that start a
+revision go through `checked`: each stage is a transition of its own, and while
+it goes on nothing of the revision exists, so that no other rule has to know of
+it. A result is one more transition: passed, failed like a revision whose pod
+said the same, or parked.
 """
 
-from typing import Any
+from typing import Any, Final, Literal
 
 from speculative_api.conditions import Reason, WorkerReason
-from speculative_api.v1alpha1 import Preflight, PreflightStatus
+from speculative_api.v1alpha1 import Place, PreflightStatus
 from speculative_api.worker import PreflightReport, Termination
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.blocked import (
@@ -31,8 +31,16 @@ from speculative_operator.rollout.transition import (
 )
 from speculative_operator.snapshot import Snapshot
 
-LONGEST_NOTES = 2000
+LONGEST_NOTES: Final = 2000
 """Characters of a report that are kept."""
+_HUB: Final = "hf://"
+
+Stage = Literal["Check", "Download"]
+_REASONS: Final = {"Check": Reason.PREFLIGHT_RUNNING, "Download": Reason.MODELS_DOWNLOADING}
+_DOING: Final = {
+    "Check": "the files of its models are checked",
+    "Download": "its models are fetched into the cache",
+}
 
 
 def checked(snapshot: Snapshot, revision: str, start: Transition) -> Transition | None:
@@ -41,7 +49,8 @@ def checked(snapshot: Snapshot, revision: str, start: Transition) -> Transition 
         return None
     entry = snapshot.status.preflight
     entry = entry if entry is not None and entry.hash == revision else None
-    if not _is_asked_for(snapshot) or (entry is not None and entry.outcome == "Passed"):
+    stages = _stages(snapshot)
+    if not stages or (entry is not None and entry.outcome == "Passed"):
         changes: dict[str, Any] = {"preflight": entry if entry and entry.outcome else None}
         if start.status.canary is None:
             # Parked by a check: only that kept it from starting.
@@ -49,27 +58,40 @@ def checked(snapshot: Snapshot, revision: str, start: Transition) -> Transition 
         return Transition(start.status.model_copy(update=changes), start.events)
     if entry is not None or is_waiting(snapshot):
         return None
-    begun = PreflightStatus(hash=revision, started_at=stamp(snapshot.now))
-    number = next_number(snapshot, revision)
-    message = f"Revision {number} ({revision}) is checked before any of its pods is made."
-    return transition(snapshot, Event(Reason.PREFLIGHT_RUNNING, message), preflight=begun)
+    begun = PreflightStatus(hash=revision, started_at=stamp(snapshot.now), stage=stages[0])
+    return transition(snapshot, _beginning(snapshot, begun), preflight=begun)
 
 
-def _is_asked_for(snapshot: Snapshot) -> bool:
-    in_job = snapshot.spec.rollout.preflight is Preflight.JOB
-    return in_job and snapshot.spec.engine.simulation is None
+def _beginning(snapshot: Snapshot, entry: PreflightStatus) -> Event:
+    name = f"Revision {next_number(snapshot, entry.hash)} ({entry.hash})"
+    message = f"{name}: {_DOING[entry.stage]} before any of its pods is made."
+    return Event(_REASONS[entry.stage], message)
+
+
+def _stages(snapshot: Snapshot) -> tuple[Stage, ...]:
+    """What Jobs are to do, in order. A simulated engine has no models."""
+    rollout, spec = snapshot.spec.rollout, snapshot.spec
+    if spec.engine.simulation is not None:
+        return ()
+    draft, lora = spec.speculation.draft, spec.target.lora
+    models = [spec.target.model, *([draft.model] if draft else [])]
+    models += [adapter.model for adapter in lora.adapters] if lora else []
+    fetched = spec.model_cache is not None and any(model.startswith(_HUB) for model in models)
+    check: tuple[Stage, ...] = ("Check",) if rollout.preflight is Place.JOB else ()
+    download = rollout.download is Place.JOB and fetched
+    return (*check, "Download") if download else check
 
 
 def preflight_dropped(snapshot: Snapshot, _: Assessment) -> Transition | None:
-    """The spec asks for something else now, or for no check: what was found is forgotten."""
+    """The spec asks for something else now, or for no Job: what was found is forgotten."""
     entry = snapshot.status.preflight
     if entry is None:
         return None
-    if entry.hash == wanted(snapshot) and _is_asked_for(snapshot):
+    if entry.hash == wanted(snapshot) and entry.stage in _stages(snapshot):
         return None
     if entry.outcome is not None:
         return transition(snapshot, preflight=None)
-    message = f"The check of {entry.hash} is ended: the spec asks for something else now."
+    message = f"The Job for {entry.hash} is ended: the spec asks for something else now."
     return transition(snapshot, Event(Reason.SUPERSEDED, message), preflight=None)
 
 
@@ -100,10 +122,19 @@ def preflight_ended(snapshot: Snapshot, _: Assessment) -> Transition | None:
 
 def _passed(snapshot: Snapshot, entry: PreflightStatus, report: PreflightReport) -> Transition:
     notes = ". ".join(note.rstrip(".") for note in report.notes)[:LONGEST_NOTES]
-    done = entry.model_copy(update={"outcome": "Passed", "message": notes})
+    if entry.stage == "Download":
+        event = Event(Reason.MODELS_DOWNLOADED, f"Revision {entry.hash}: {notes}")
+        done = entry.model_copy(update={"outcome": "Passed"})
+        return transition(snapshot, event, preflight=done, parked=None)
     text = f"Nothing speaks against revision {entry.hash}. {notes}".rstrip()
     event = Event(Reason.PREFLIGHT_PASSED, text, "Warning" if notes else "Normal")
-    return transition(snapshot, event, preflight=done, parked=None)
+    done = entry.model_copy(update={"outcome": "Passed", "message": notes})
+    if "Download" not in _stages(snapshot):
+        return transition(snapshot, event, preflight=done, parked=None)
+    begun = PreflightStatus(
+        hash=entry.hash, started_at=stamp(snapshot.now), stage="Download", message=notes
+    )
+    return transition(snapshot, event, _beginning(snapshot, begun), preflight=begun)
 
 
 def _failed(snapshot: Snapshot, entry: PreflightStatus, end: Termination) -> Transition:
@@ -123,26 +154,24 @@ def _failed(snapshot: Snapshot, entry: PreflightStatus, end: Termination) -> Tra
 
 
 def _parked(snapshot: Snapshot, entry: PreflightStatus, found: Blockage) -> Transition:
-    message = f"the check of its models: {found.words.partition(chr(10))[0]}"
+    what = "check" if entry.stage == "Check" else "download"
+    message = f"the {what} of its models: {found.words.partition(chr(10))[0]}"
     again = parked_again(snapshot, entry.hash, found, message)
     text = (
-        f"Revision {entry.hash}: {again.message}. No failure of the revision: checked again at "
+        f"Revision {entry.hash}: {again.message}. No failure of the revision: tried again at "
         f"{again.until}, or after retry"
     )
     return transition(snapshot, Event(found.reason, text, "Warning"), preflight=None, parked=again)
 
 
-def running_words(snapshot: Snapshot) -> str:
-    """What is going on, for the condition; empty while no check is under way."""
-    entry = snapshot.status.preflight
+def running(snapshot: Snapshot) -> tuple[Reason, str] | None:
+    """What a Job does now and how far it is, for the condition; None while there is none."""
+    entry, check = snapshot.status.preflight, snapshot.check
     if entry is None or entry.outcome is not None:
-        return ""
-    check = snapshot.check
-    why = f" {check.waiting_reason}" if check is not None and check.waiting_reason else ""
-    return (
-        f"Revision {next_number(snapshot, entry.hash)} ({entry.hash}): the files of its models "
-        f"are checked before any of its pods is made.{why}"
-    )
+        return None
+    beginning = _beginning(snapshot, entry)
+    said = (check.waiting_reason or check.progress) if check is not None else ""
+    return _REASONS[entry.stage], f"{beginning.message} {said}".rstrip()
 
 
 def notes_of_wanted(snapshot: Snapshot) -> str:

@@ -29,7 +29,7 @@ from speculative_operator.rollout.gateways import highest_weight
 from speculative_operator.rollout.idle_gates import idle_condition
 from speculative_operator.rollout.leaving import leaving_weight, stable_pods
 from speculative_operator.rollout.pausing import is_paused
-from speculative_operator.rollout.preflight_gates import notes_of_wanted, running_words
+from speculative_operator.rollout.preflight_gates import notes_of_wanted, running
 from speculative_operator.rollout.remarks import remarks, silence
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
@@ -202,8 +202,8 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
         return kind, "Unknown" if canary.held else "True", reason, message
     if guard is not None:
         return kind, "True", *_guard(snapshot, stable, guard)
-    if checking := running_words(snapshot):
-        return kind, "True", Reason.PREFLIGHT_RUNNING, checking
+    if before := running(snapshot):
+        return kind, "True", *before
     failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
     if failed is not None:
         if stable.hash == failed.hash:
@@ -245,8 +245,8 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
 
 def _before_the_first(snapshot: Snapshot) -> tuple[State, Reason, str]:
     """While nothing has started yet: refused, checked by a Job, or found to be hopeless."""
-    if checking := running_words(snapshot):
-        return "True", Reason.PREFLIGHT_RUNNING, checking
+    if before := running(snapshot):
+        return "True", *before
     status = snapshot.status
     failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
     if failed is not None:
