@@ -164,6 +164,8 @@ def running(folder: Path) -> Iterator[Server]:
                     "--service-account-issuer=https://kubernetes.default.svc",
                     "--service-cluster-ip-range=10.200.0.0/16",
                     "--authorization-mode=RBAC",
+                    # On by default from 1.35 on.
+                    "--feature-gates=ImageVolume=true",
                     "--disable-admission-plugins=ServiceAccount",
                     f"--requestheader-client-ca-file={folder / 'proxy-ca.crt'}",
                     "--requestheader-allowed-names=front-proxy",

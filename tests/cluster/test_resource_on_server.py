@@ -170,6 +170,7 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         ),
         (a_raw_spec(rollout={"steps": [{"weight": 101}]}), "less than or equal to 100"),
         (a_raw_spec(target={"model": "Llama"}), "should match"),
+        (a_raw_spec(target={"model": "s3://bucket/x"}), "s3:// is not available in this version"),
     ],
     ids=[
         "misspelt field",
@@ -199,6 +200,7 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "misspelt metric",
         "weight above 100",
         "model without scheme",
+        "model in a bucket",
     ],
 )
 def test_bad_spec_is_refused_with_the_remedy(

@@ -9,6 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.worker.a_worker import a_config
 
+from speculative_api.model_images import image_of
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.models import resolved_models
 from speculative_worker.settings import Settings
@@ -240,3 +241,16 @@ async def test_a_pair_that_does_not_fit_may_be_tried_if_that_is_said(tmp_path, c
 async def test_missing_weights_end_a_pod_whatever_is_said(tmp_path):
     source = a_model(tmp_path / "target", without=["model.safetensors"])
     assert (await refusal(settings_for(source, preflight="Warn"))).reason == "ModelNotFound"
+
+
+async def test_a_model_in_an_image_is_read_where_it_is_mounted(tmp_path):
+    image = image_of("oci://r/models:1//target")
+    a_model(tmp_path / image.mount_name / "target")
+    a_model(tmp_path / image.mount_name / "draft", tokens=["<s>", "a", "X", "c"])
+    settings = settings_for("oci://r/models:1//target", "oci://r/models:1//draft")
+    failure = await refusal(dataclasses.replace(settings, images_directory=str(tmp_path)))
+    assert failure.reason == "VocabularyMismatch"
+    alone = dataclasses.replace(
+        settings_for("oci://r/models:1//target"), images_directory=str(tmp_path)
+    )
+    assert (await resolved_models(alone)).target == tmp_path / image.mount_name / "target"

@@ -214,6 +214,8 @@ def test_asynchronous_scheduling_is_refused_where_the_engine_refuses_it():
 def test_a_hub_model_without_a_commit_is_warned_of(source, says):
     found = warned(speculation=NGRAM, target={"model": source})
     assert ("names no commit" in found) is says
+    assert "names no digest" in warned(target={"model": "oci://r/model:1"})
+    assert "names no digest" not in warned(target={"model": f"oci://r/model@sha256:{'a' * 64}"})
     assert "names no commit" not in warned(
         speculation=NGRAM, target={"model": source}, engine={"simulation": {}}
     )

@@ -1,7 +1,7 @@
 """Edge: reads the small files of models for `lint --with-models`, and judges them.
 
 `file://` is a folder on this machine, `hf://` a hub (`speculative_api.model_files`).
-`pvc://` can't be read from here, and that is said.
+`pvc://` and `oci://` can't be read from here, and that is said.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,9 @@ def _facts(source: str, endpoint: str | None) -> ModelFacts:
     elif hub := HUB.match(source):
         files = HubFiles(hub["repository"], hub["revision"], endpoint=endpoint)
     else:
-        raise NotHere(f"{source} is on a claim, which only a pod can read", Why.ELSEWHERE)
+        raise NotHere(
+            f"{source} is on a claim or in an image, which only a pod can read", Why.ELSEWHERE
+        )
     try:
         return facts_of(files, source)
     except Unreadable as error:

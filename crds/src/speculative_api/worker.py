@@ -26,7 +26,7 @@ class _Lenient(BaseModel):
 
 
 class Draft(_Lenient):
-    """A separate draft model; `model` as in the spec (`hf://`, `file://`, `pvc://`)."""
+    """A separate draft model; `model` as in the spec (`hf://`, `file://`, `pvc://`, `oci://`)."""
 
     model: str
     tensor_parallel_size: int = 1

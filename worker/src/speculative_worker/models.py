@@ -1,6 +1,6 @@
 """Edge: where a model's files are, and what pre-flight wants to know of them.
 
-`file://` and `pvc://` name mounted folders; `hf://` is downloaded into the
+`file://`, `pvc://` and `oci://` name mounted folders; `hf://` is downloaded into the
 cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from speculative_api.conditions import WorkerReason
 from speculative_api.model_facts import ModelFacts, Unreadable, facts_of
 from speculative_api.model_files import CLAIM, HUB, FolderFiles, NotHere
+from speculative_api.model_images import image_of
 from speculative_worker.downloads import Progress, downloaded
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.gpu import gpu_bytes
@@ -122,6 +123,8 @@ def mounted(source: str, settings: Settings) -> Path | None:
         return Path(source.removeprefix("file://"))
     if claim := CLAIM.match(source):
         return Path(settings.claims_directory) / claim["claim"] / claim["path"]
+    if image := image_of(source):
+        return Path(settings.images_directory) / image.mount_name / image.folder
     return None
 
 
@@ -129,7 +132,8 @@ def unknown(source: str) -> WorkerFailure:
     """A source of no kind that this worker knows."""
     return WorkerFailure(
         WorkerReason.MODEL_NOT_FOUND,
-        f"model source {source!r} is not hf://owner/name, pvc://claim/path or file:///path",
+        f"model source {source!r} is not hf://owner/name, pvc://claim/path, file:///path or "
+        "oci://registry/name",
         retryable=False,
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from speculative_api.labels import ENGINE_PORT, WORKER_PORT
+from speculative_api.model_images import IMAGES_DIRECTORY
 from speculative_api.worker import (
     CONFIG_VARIABLE,
     ENDPOINTS_FOLLOW_SECONDS,
@@ -57,6 +58,8 @@ class Settings:
     """How long the engine may take to exit on SIGTERM. Set by the contract likewise."""
     claims_directory: str = "/mnt/claims"
     """Where the operator mounts the claims of `pvc://` models, one folder per claim."""
+    images_directory: str = IMAGES_DIRECTORY
+    """Where the operator mounts the images of `oci://` models, one folder per image."""
     secrets: tuple[str, ...] = ()
     """Values never to be repeated in a termination message."""
 

@@ -1,13 +1,15 @@
 """Volumes of a worker pod: models on the node or on claims, the model cache, /dev/shm.
 
 `file:///path` is mounted read-only at the same path, `pvc://claim/path` as
-`/mnt/claims/<claim>` (`speculative_worker` looks there). Called by `workers`.
+`/mnt/claims/<claim>`, `oci://image` as an image volume (`speculative_worker` looks
+there). Called by `workers`.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from speculative_api.model_images import IMAGES_DIRECTORY, ModelImage, image_of
 from speculative_operator.desired.revision import Revisioned
 
 CACHE_DIRECTORY: Final = "/mnt/cache"
@@ -48,6 +50,12 @@ def volumes_of(part: Revisioned) -> tuple[list[Volume], list[Volume]]:
     for index, path in enumerate(_node_paths(part)):
         name = f"node-{index}"
         volumes.append({"name": name, "hostPath": {"path": path, "type": "Directory"}})
+        mounts.append({"name": name, "mountPath": path, "readOnly": True})
+    for index, image in enumerate(_images(part)):
+        name, pull = f"image-{index}", part.pod.image_pull_policy
+        source = {"reference": image.reference} | ({"pullPolicy": pull} if pull else {})
+        volumes.append({"name": name, "image": source})
+        path = f"{IMAGES_DIRECTORY}/{image.mount_name}"
         mounts.append({"name": name, "mountPath": path, "readOnly": True})
     cache = part.model_cache.persistent_volume_claim if part.model_cache else None
     claims = list(_claims(part))
@@ -111,6 +119,12 @@ def node_path(model: str) -> str | None:
 def _node_paths(part: Revisioned) -> list[str]:
     paths = (node_path(model) for model in models_of(part))
     return list(dict.fromkeys(path for path in paths if path))
+
+
+def _images(part: Revisioned) -> list[ModelImage]:
+    """One for each image, whatever models it holds."""
+    found = (image for model in models_of(part) if (image := image_of(model)) is not None)
+    return list({image.reference: image for image in found}.values())
 
 
 def _claims(part: Revisioned) -> Iterator[str]:
