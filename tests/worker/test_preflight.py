@@ -254,3 +254,9 @@ async def test_a_model_in_an_image_is_read_where_it_is_mounted(tmp_path):
         settings_for("oci://r/models:1//target"), images_directory=str(tmp_path)
     )
     assert (await resolved_models(alone)).target == tmp_path / image.mount_name / "target"
+
+
+async def test_a_cluster_without_image_volumes_is_named():
+    failure = await refusal(settings_for("oci://r/models:1"))
+    assert (failure.reason, failure.retryable) == ("ModelNotFound", False)
+    assert "feature gate ImageVolume" in failure.detail

@@ -20,7 +20,7 @@ from speculative_worker import termination
 from speculative_worker.downloads import too_large
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
-from speculative_worker.models import missing, mounted, unknown
+from speculative_worker.models import missing, mounted, no_folder, unknown
 from speculative_worker.preflight import preflight
 from speculative_worker.settings import Settings
 
@@ -154,5 +154,5 @@ def _folder_files(folder: Path, source: str) -> FolderFiles:
     except PermissionError:
         raise NotHere(f"{folder} may not be read by user {os.getuid()}", Why.HIDDEN) from None
     if not there:
-        raise missing(source, f"there is no folder {folder} in this pod")
+        raise no_folder(source, folder)
     return FolderFiles(folder)

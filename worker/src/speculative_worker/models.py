@@ -147,11 +147,20 @@ def _adapter(source: str, resolve: Callable[[str], Path]) -> Path:
 
 def _facts(folder: Path, source: str) -> ModelFacts:
     if not folder.is_dir():
-        raise missing(source, f"there is no folder {folder} in this pod")
+        raise no_folder(source, folder)
     try:
         return facts_of(FolderFiles(folder), source)
     except (Unreadable, NotHere, OSError) as error:
         raise missing(source, str(error)) from error
+
+
+def no_folder(source: str, folder: Path) -> WorkerFailure:
+    """What should be mounted is not."""
+    text = f"there is no folder {folder} in this pod"
+    if image_of(source) is not None:
+        # Without the feature the API server takes such a pod and leaves volume and mount out.
+        text += "; image volumes need Kubernetes 1.35, or 1.33 with the feature gate ImageVolume"
+    return missing(source, text)
 
 
 def missing(source: str, what: str) -> WorkerFailure:
