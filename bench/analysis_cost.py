@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 import numpy as np
-from bench.analysis_model import FIVE_TESTS
+from bench.analysis_batch import FIVE_TESTS
 
 from speculative_api.gateway import ClusterState, GatewayState
 from speculative_api.worker import Digest, Latency

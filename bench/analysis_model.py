@@ -1,42 +1,34 @@
-"""PURE: made-up rollouts, and how the shipped evidence judges them.
+"""PURE: made-up rollouts, many at a time.
 
 Model: a look each 5 s for an hour; requests of 120 tokens on average with an
 acceptance of their own (Beta, concentration 6), half of whose tokens fall into
 the next look; load moves by 30 %, acceptance by 5 %; errors come in pairs; 5 %
-of first tokens and of tokens are slow, together for a minute on both arms and
+of first tokens and of tokens are slow, together for a minute on all pods and
 for 20 s on each; one run in five has a minute in which 20 % fail on both arms.
+The candidate is one pod; stable is four unless said, and takes the rest whatever that is per pod.
+
+Requests are drawn as neighbours in one long row made once, so that the sum over
+a look is a difference of two running totals: the same law, a hundred times as fast.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speculative_api.v1alpha1 import Analysis, MetricCheck
-from speculative_operator.analysis.latency import BLOCK_SECONDS as LATENCY_BLOCK_SECONDS
-from speculative_operator.analysis.sequential import Contrast
-from speculative_operator.analysis.verdict import begin, error_sides
-from speculative_operator.analysis.windows import BLOCK_REQUESTS, BLOCK_SECONDS
-
 Array = NDArray[np.float64]
-LOOK_SECONDS = 5.0
-TOKENS_PER_STEP_DRAFTED = 4
-SLOW = 0.05
-REQUESTS, ACCEPTED, STEPS, FAILED, REFUSED, LATE_FIRST, LATE_TOKEN = range(7)
-
-FIVE_TESTS = Analysis(
-    metrics=[
-        MetricCheck.model_validate(check)
-        for check in (
-            {"name": "AcceptanceLength"},
-            {"name": "ErrorRate"},
-            {"name": "TimeToFirstToken", "thresholdMilliseconds": 500},
-            {"name": "InterTokenLatency", "thresholdMilliseconds": 50},
-            {"name": "EndToEndLatency", "thresholdMilliseconds": 9000},
-        )
-    ]
-)
-"""What the recipe judges; whole requests are advisory and only share the chance."""
+LOOK_SECONDS: Final = 5.0
+TOKENS_PER_STEP_DRAFTED: Final = 4
+SLOW: Final = 0.05
+ROW_REQUESTS: Final = 1 << 20
+"""Length of the row that requests are drawn from."""
+LONGEST_PICK: Final = 4096
+"""Most requests that one pod has in one look."""
+REQUESTS, ACCEPTED, STEPS, FAILED, REFUSED, LATE_FIRST, LATE_TOKEN, TIMED = range(8)
+POD_ROWS: Final = (REQUESTS, ACCEPTED, STEPS, LATE_FIRST, LATE_TOKEN, TIMED)
+"""What is known of every stable pod; answers are counted by the gateway, for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,135 +51,133 @@ class Scenario:
     from_minute: float = 0.0
     """The candidate is like stable until then."""
     target_p95_seconds: float | None = None
+    target_false_percent: float | None = None
+    """Most of the runs that may be rolled back."""
+    runs_factor: float = 1.0
+    """How many times the runs of others it takes to bound its rate."""
+    stable_pods: int = 4
+    hot: float | None = None
+    """Share of prompts that copy, nearly all that is accepted; None: all prompts much alike."""
+    lost: float = 0.0
+    """Share of looks at which nothing could be read."""
+    error_limit: float = 0.01
+    timed_per_request: int = 1
+    """Times of tokens that an engine counts per request: one, or one a step (older engines)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One rollout: seconds and candidate requests to the rollback, or None."""
+class Rollouts:
+    """What both arms did, per look, run by run.
 
-    seconds: float | None
-    requests: int
-    metric: str
+    `arms` is indexed by look, run, arm (candidate, stable) and row; `pods` by
+    look, run, stable pod and `POD_ROWS`; at looks that are `lost` (by look and
+    run) nothing could be read.
+    """
+
+    arms: Array
+    pods: Array
+    lost: NDArray[np.bool_]
+
+    def only(self, run: int) -> "Rollouts":
+        """One of them."""
+        return Rollouts(self.arms[:, [run]], self.pods[:, [run]], self.lost[:, [run]])
 
 
-def simulated(rng: np.random.Generator, scenario: Scenario, *, hours: float = 1.0) -> Array:
-    """Candidate and stable, by the rows above, per look."""
+@cache
+def _row(acceptance: float, hot: float | None) -> Array:
+    """Running totals of (accepted, steps) over a long row of requests."""
+    rng = np.random.default_rng(20261130)
+    tokens = np.maximum(8.0, rng.gamma(2, 60, ROW_REQUESTS))
+    if hot is None:
+        p = rng.beta(6 * acceptance, 6 * (1 - acceptance), ROW_REQUESTS)
+    else:
+        p = np.where(rng.random(ROW_REQUESTS) < hot, 0.9, 0.02)
+    per_step = TOKENS_PER_STEP_DRAFTED * p
+    steps = tokens / (1 + per_step)
+    totals = np.cumsum([per_step * steps, steps], axis=1)
+    return np.ascontiguousarray(np.hstack([np.zeros((2, 1)), totals]).T)
+
+
+def simulated(
+    rng: np.random.Generator, scenario: Scenario, *, runs: int, hours: float = 1.0
+) -> Rollouts:
+    """So many rollouts of so many hours, none of them rolled back yet."""
     looks = int(hours * 3600 / LOOK_SECONDS)
-    incident = np.zeros(looks)
-    if rng.random() < 0.2:
+    incident = np.zeros((looks, runs))
+    for run in np.nonzero(rng.random(runs) < 0.2)[0]:
         first = int(rng.integers(0, looks))
-        incident[first : first + 12] = 0.20
-    shared = _wave(rng, looks, seconds=60, size=0.5)
+        incident[first : first + 12, run] = 0.20
+    shared = _waves(rng, (looks, runs, 1), seconds=60, size=0.5)
+    bad = np.arange(looks) * LOOK_SECONDS >= 60 * scenario.from_minute
     share = scenario.canary
-    ours = _arm(rng, scenario, share=share, bad=True, incident=incident, shared=shared)
-    begins = int(60 * scenario.from_minute / LOOK_SECONDS)
-    if begins:
-        before = _arm(rng, scenario, share=share, bad=False, incident=incident, shared=shared)
-        ours[:, :begins] = before[:, :begins]
-    theirs = _arm(rng, scenario, share=1 - share, bad=False, incident=incident, shared=shared)
-    return np.array([ours, theirs])
+    ours = _pods(rng, scenario, runs=runs, pods=1, share=share, bad=bad, shared=shared)
+    theirs = _pods(
+        rng,
+        scenario,
+        runs=runs,
+        pods=scenario.stable_pods,
+        share=1 - share,
+        bad=np.zeros(looks, dtype=bool),
+        shared=shared,
+    )
+    arms = np.zeros((looks, runs, 2, 8))
+    for arm, pods in enumerate((ours, theirs)):
+        arms[:, :, arm, list(POD_ROWS)] = pods.sum(axis=2)
+        requests = arms[:, :, arm, REQUESTS].astype(np.int64)
+        rate = np.where(bad, scenario.candidate_errors, scenario.errors)[:, None]
+        errors = np.maximum(incident, scenario.errors if arm else rate)
+        pairs = np.diff(np.cumsum(requests, axis=0) // 2, axis=0, prepend=0)
+        arms[:, :, arm, FAILED] = 2.0 * rng.binomial(pairs, errors)
+        if not arm and scenario.candidate_refuses:
+            arms[:, :, arm, REFUSED] = rng.binomial(requests, scenario.candidate_refuses)
+    return Rollouts(arms, theirs, rng.random((looks, runs)) < scenario.lost)
 
 
-def _wave(rng: np.random.Generator, looks: int, *, seconds: float, size: float) -> Array:
-    """A factor around 1 that hangs together for so many seconds."""
+def _waves(
+    rng: np.random.Generator, shape: tuple[int, ...], *, seconds: float, size: float
+) -> Array:
+    """Factors around 1 that hang together for so many seconds along the first axis."""
     keep = np.exp(-LOOK_SECONDS / seconds)
-    noise = rng.standard_normal(looks) * np.sqrt(1 - keep**2)
-    level = np.empty(looks)
-    value = rng.standard_normal()
-    for look in range(looks):
-        value = keep * value + noise[look]
-        level[look] = value
+    level = rng.standard_normal(shape)
+    level[1:] *= np.sqrt(1 - keep**2)
+    for look in range(1, shape[0]):
+        level[look] += keep * level[look - 1]
     factor: Array = np.exp(size * level - size**2 / 2)
     return factor
 
 
-def _arm(
+def _pods(
     rng: np.random.Generator,
     scenario: Scenario,
     *,
+    runs: int,
+    pods: int,
     share: float,
-    bad: bool,
-    incident: Array,
+    bad: NDArray[np.bool_],
     shared: Array,
 ) -> Array:
-    looks = len(incident)
-    now = np.arange(looks) * LOOK_SECONDS
+    """`POD_ROWS` of the pods of one arm, by look, run and pod."""
+    looks = len(bad)
+    now = np.arange(looks)[:, None, None] * LOOK_SECONDS
     load = 1 + 0.3 * np.sin(now / 300)
     drift = 1 + 0.05 * np.sin(now / 700)
-    mean = scenario.requests_per_second * share * LOOK_SECONDS * load
-    requests = rng.poisson(mean)
-    which = np.repeat(np.arange(looks), requests)
-    tokens = np.maximum(8.0, rng.gamma(2, 60, len(which)))
-    p = scenario.acceptance
-    per_step = TOKENS_PER_STEP_DRAFTED * rng.beta(6 * p, 6 * (1 - p), len(which))
+    mean = scenario.requests_per_second * share * LOOK_SECONDS * load / pods
+    requests = np.minimum(rng.poisson(np.broadcast_to(mean, (looks, runs, pods))), LONGEST_PICK)
+    row = _row(scenario.acceptance, scenario.hot)
+    first = rng.integers(0, ROW_REQUESTS - LONGEST_PICK, requests.shape)
+    found = np.empty((*requests.shape, len(POD_ROWS)))
+    found[..., 0] = requests
     # Stable's pooled ratio stays what it is; the candidate's is exactly `accepts` of it.
-    steps = tokens / (1 + per_step)
-    accepted = per_step * steps * (scenario.accepts if bad else 1.0) * drift[which]
-    halves = [np.bincount(which, weights, looks) / 2 for weights in (accepted, steps)]
-    accepted_sum, steps_sum = (half + np.concatenate(([0.0], half[:-1])) for half in halves)
-    errors = np.maximum(incident, scenario.candidate_errors if bad else scenario.errors)
-    refused = rng.binomial(requests, scenario.candidate_refuses if bad else 0.0)
-    late = [
-        rng.binomial(
-            requests,
-            np.minimum(SLOW * shared * _wave(rng, looks, seconds=20, size=0.3) * factor, 1.0),
-        )
-        for factor in ((scenario.late_first, scenario.late_token) if bad else (1.0, 1.0))
-    ]
-    failed = 2.0 * rng.binomial(requests // 2, errors)
-    return np.array([requests, accepted_sum, steps_sum, failed, refused, *late], dtype=np.float64)
-
-
-def judged(sums: Array, *, analysis: Analysis = FIVE_TESTS) -> Run:
-    """When the shipped evidence rolls back; `sums` are running totals of `simulated`."""
-    evidence = begin("bench", analysis, at=0.0)
-    looks = sums.shape[2]
-    began = long_began = 0.0
-    before = long_before = np.zeros(sums.shape[:2])
-    for look in range(looks):
-        at, total = (look + 1) * LOOK_SECONDS, sums[:, :, look]
-        gained = total - before
-        if at - began >= BLOCK_SECONDS and min(gained[:, REQUESTS]) >= BLOCK_REQUESTS:
-            began, before = at, total
-            evidence = replace(
-                evidence,
-                acceptance=evidence.acceptance.add(_contrast(gained, ACCEPTED, STEPS)),
-                errors=evidence.errors.add(_contrast(gained, FAILED, REQUESTS)),
-                client_errors=evidence.client_errors.add(_contrast(gained, REFUSED, REQUESTS)),
-            )
-        gained = total - long_before
-        long_enough = at - long_began >= LATENCY_BLOCK_SECONDS
-        if long_enough and min(gained[:, REQUESTS]) >= BLOCK_REQUESTS:
-            long_began, long_before = at, total
-            latencies = list(evidence.latencies)
-            for index, row in enumerate((LATE_FIRST, LATE_TOKEN)):
-                contrast = _contrast(gained, row, REQUESTS)
-                (test,) = latencies[index].tests
-                # The side of 'not worse' does not roll back.
-                test = replace(test, worse_side=test.worse_side.add(contrast))
-                latencies[index] = replace(latencies[index], tests=(test,))
-            evidence = replace(evidence, latencies=tuple(latencies))
-        values = {
-            "acceptance": evidence.acceptance.worse,
-            "errors": error_sides(evidence)[0],
-            "first token": evidence.latencies[0].worse,
-            "tokens": evidence.latencies[1].worse,
-        }
-        metric = max(values, key=lambda name: values[name])
-        if values[metric] >= evidence.needed_worse:
-            return Run(at, int(total[0, REQUESTS]), metric)
-    return Run(None, int(sums[0, REQUESTS, -1]), "")
-
-
-def _contrast(gained: Array, hits: int, exposure: int) -> Contrast:
-    return Contrast(
-        float(gained[0, hits]),
-        float(gained[0, exposure]),
-        float(gained[1, hits]),
-        float(gained[1, exposure]),
-    )
-
-
-def rolled_out(rng: np.random.Generator, scenario: Scenario) -> Run:
-    """One rollout of an hour, until it is rolled back or its time is over."""
-    return judged(np.cumsum(simulated(rng, scenario), axis=2))
+    halves = (row[first + requests] - row[first]) / 2
+    halves[..., 0] *= drift * np.where(bad, scenario.accepts, 1.0)[:, None, None]
+    halves[1:] += halves[:-1].copy()
+    found[..., 1:3] = halves
+    found[..., 5] = timed = requests * scenario.timed_per_request
+    for index, counted, factor in (
+        (3, requests, scenario.late_first),
+        (4, timed, scenario.late_token),
+    ):
+        moment = _waves(rng, requests.shape, seconds=20, size=0.3)
+        chance = SLOW * shared * moment * np.where(bad, factor, 1.0)[:, None, None]
+        found[..., index] = rng.binomial(counted, np.minimum(chance, 1.0))
+    return found

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speculative_operator.analysis.contrast import Spread, spread_of
+from speculative_operator.analysis.failures import BETS, BLOCK_GAIN, CLUSTERING, ODDS, ErrorEvidence
 from speculative_operator.analysis.sequential import (
-    BETS,
-    BLOCK_GAIN,
-    CLUSTERING,
     EVERY,
     LUMPY,
     MIXTURE,
-    ODDS,
+    PRIOR_BLOCKS,
     STARTS,
-    STEADY_BLOCKS,
+    WORSE_BLOCKS,
     Contrast,
-    ErrorEvidence,
     MeanEvidence,
 )
 
@@ -75,7 +73,7 @@ def test_no_evidence_is_one(make):
 
 
 def test_too_few_blocks_never_decide():
-    steady = [Contrast(0, 100, 1000, 100)] * 3
+    steady = [Contrast(0, 100, 1000, 100)] * 2
     assert mean(steady).worse <= 0.5
     assert errors([Contrast(50, 50, 0, 50)]).worse == 0
 
@@ -248,8 +246,13 @@ def test_reloading_at_any_block_gives_identical_bits(make, kind, blocks, cut):
 
 
 @FEW
-@given(st.lists(st.builds(Contrast, *[st.integers(1, 999)] * 4), min_size=1, max_size=90))
-def test_incremental_mean_equals_batch(blocks):
+@given(
+    st.lists(st.builds(Contrast, *[st.integers(1, 999)] * 4), min_size=1, max_size=200),
+    st.integers(0, 3),
+    st.floats(0, 10),
+)
+def test_incremental_mean_equals_batch(blocks, pods, squares):
+    """`pods` more than one of control that differ by `squares` in every block."""
     y_c, x_c, y_s, x_s = np.array(
         [
             [b.candidate_hits, b.candidate_exposure, b.control_hits, b.control_exposure]
@@ -274,7 +277,10 @@ def test_incremental_mean_equals_batch(blocks):
     whole = np.array([x_c[a:b].sum() for a, b in ends])
     z = -np.array([excess[a:b].sum() for a, b in ends]) / np.sqrt(whole)
     floor = np.array([spread[a:b].sum() for a, b in ends]) / whole
-    noise = moved[-1] / len(moved) if len(moved) else 0.0
+    noise, freedom = (moved[-1] / len(moved) if len(moved) else 0.0), 2 / 3 * len(moved)
+    by_pods = pods * len(blocks) >= max(freedom, 1)
+    if by_pods:
+        noise, freedom = squares, pods * len(blocks)
     total = 0.0
     for start in range(STARTS):
         stake = 0.5 if start == 0 else 0.5 / (STARTS - 1)
@@ -284,13 +290,57 @@ def test_incremental_mean_equals_batch(blocks):
             continue
         n, s = len(part), part.sum()
         least = noise * floor[start * EVERY :].sum()
-        if len(z) >= STEADY_BLOCKS:
-            least = min(least, z.var(ddof=1) * n)
-        v = max((part**2).sum(), least)
-        if s > 0 and n >= 4:
-            m = np.sqrt(MIXTURE / (n + MIXTURE)) * (1 - s * s / ((n + MIXTURE) * v)) ** (-n / 2)
+        known = min(freedom, PRIOR_BLOCKS) if noise > 0 else 0
+        v = max((part**2).sum(), least) + known * least / n
+        if s > 0 and n >= WORSE_BLOCKS:
+            t = 1 - s * s / ((n + MIXTURE) * v)
+            m = np.sqrt(MIXTURE / (n + MIXTURE)) * t ** (-(n + known) / 2)
             total += stake * max(2 * m - 1, 0)
-    assert mean(blocks).worse == pytest.approx(total, rel=1e-8, abs=1e-9)
+    found = MeanEvidence(0.9)
+    for block in blocks:
+        found = found.add(block, spread=Spread(squares * pods, pods))
+    assert found.worse == pytest.approx(total, rel=1e-8, abs=1e-9)
+
+
+def test_noise_that_control_shows_is_worth_four_blocks_at_most():
+    """The more is known of it, the sooner a clear difference is called."""
+    clear = [Contrast(10, 100, 1000, 1000)] * 3
+    found = []
+    for freedom in (0, 1, 2, 400):
+        evidence = MeanEvidence(0.9)
+        for block in clear:
+            evidence = evidence.add(block, spread=Spread(0.1 * freedom, freedom))
+        found.append(evidence.worse)
+    assert found[0] < 20 < found[1] < found[2] == pytest.approx(found[3])
+
+
+def test_pods_that_differ_much_hide_a_difference():
+    evidence = MeanEvidence(0.9)
+    for _ in range(6):
+        evidence = evidence.add(Contrast(80, 100, 1000, 1000), spread=Spread(300, 3))
+    assert evidence.worse < 2
+
+
+def test_evidence_of_an_older_operator_is_read():
+    """It has not learned how pods differ; what it has seen is kept."""
+    evidence = mean(useless(10))
+    old = evidence.to_json()
+    del old["spread"]
+    assert MeanEvidence.from_json(json.loads(json.dumps(old))) == evidence
+
+
+def test_spread_is_the_variance_per_exposure_between_pods():
+    assert spread_of([(3, 4), (1, 4)]) == Spread(squares=0.5, freedom=1)
+    assert spread_of([(3, 4), (0, 0)]) == spread_of([]) == Spread()
+
+
+def test_spread_is_unbiased_for_pods_of_any_size():
+    rng = np.random.default_rng(4)
+    exposure = np.array([5.0, 50.0, 500.0])
+    hits = rng.normal(2 * exposure, np.sqrt(3 * exposure), (4000, 3))
+    found = [spread_of(zip(row, exposure, strict=True)) for row in hits.tolist()]
+    mean_square = sum(each.squares for each in found) / sum(each.freedom for each in found)
+    assert mean_square == pytest.approx(3, rel=0.05)
 
 
 @FEW

@@ -112,7 +112,7 @@ def test_three_times_as_many_slow_ones_fail_with_the_arithmetic():
     assert assess(trial.evidence).failed == found
     assert found.worse >= found.needed_worse == 100
     assert "TimeToFirstToken: 24 % of" in found.message
-    assert "above 500 ms on the candidate, 6.0 % of" in found.message
+    assert "above 500 ms on the candidate, 6.1 % of" in found.message
     assert "limit 150 % of stable's share" in found.message
 
 

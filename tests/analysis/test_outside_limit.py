@@ -4,7 +4,8 @@ import pytest
 
 from speculative_operator.analysis import messages
 from speculative_operator.analysis.bounds import Floors
-from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.failures import ErrorEvidence
+from speculative_operator.analysis.sequential import Contrast, MeanEvidence
 from speculative_operator.decision import MetricVerdict, Outcome
 
 NEEDED = messages.Needed(200.0, 20.0, failed=False)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from speculative_operator.analysis.sequential import Contrast, ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.failures import ErrorEvidence
+from speculative_operator.analysis.sequential import Contrast, MeanEvidence
 
 RUNS = 300
 BLOCKS = 45

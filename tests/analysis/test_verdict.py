@@ -37,7 +37,7 @@ def test_useless_draft_fails_with_the_arithmetic():
     assert assess(trial.evidence).failed == found
     assert (found.outcome, found.reason) == (Outcome.FAILED, Reason.ACCEPTANCE_WORSE)
     assert found.worse >= found.needed_worse == 200
-    assert "acceptance length 1.00 tokens per step on the candidate, 3.02 on stable" in (
+    assert "acceptance length 1.00 tokens per step on the candidate, 3.03 on stable" in (
         found.message
     )
     assert "0 % of what stable does, limit 90 %" in found.message

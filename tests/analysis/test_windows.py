@@ -1,5 +1,6 @@
 """Counters become increments and blocks: resets, loss, weights, freshness."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -298,3 +299,36 @@ def test_whatever_happens_no_block_is_short_negative_or_one_sided(events):
     total = trial.evidence.acceptance.total
     assert total.candidate_exposure >= len(blocks)
     assert min(total.candidate_hits, total.control_hits, total.control_exposure) >= 0
+
+
+def _counted(window: Window, at: float, **counters: tuple[int, int]) -> tuple[Window, Block | None]:
+    """A look at two pods of control, `a` and `b`, and one of the candidate."""
+    arms = {"a": CONTROL, "b": CONTROL, "new": CANDIDATE}
+    readings = [Reading(pod, arms[pod], 0.0, at, seen) for pod, seen in counters.items()]
+    return advance(window, readings, at=at, weight=5, present=set(arms))
+
+
+def test_a_block_knows_what_every_pod_of_control_gained_in_it():
+    window, _ = _counted(Window.empty(2), 0, a=(10, 1), b=(20, 2), new=(0, 0))
+    window, _ = _counted(window, 5, a=(13, 2), b=(20, 2), new=(4, 0))
+    window = Window.from_json(json.loads(json.dumps(window.to_json())))
+    window, block = _counted(window, 10, a=(14, 4), b=(25, 3), new=(8, 0))
+    assert block is not None
+    assert sorted(block.pods) == [(4, 3), (5, 1)]
+    window, _ = _counted(window, 15, a=(15, 4), b=(26, 3), new=(12, 0))
+    window, block = _counted(window, 20, a=(17, 4), b=(28, 9), new=(16, 0))
+    assert block is not None
+    assert sorted(block.pods) == [(3, 0), (3, 6)]
+
+
+def test_the_window_of_an_older_operator_is_read():
+    window, _ = _counted(Window.empty(2), 0, a=(10, 1), b=(20, 2), new=(0, 0))
+    window, _ = _counted(window, 5, a=(13, 2), b=(20, 2), new=(4, 0))
+    old = window.to_json()
+    old["seen"] = {key: seen[:6] for key, seen in old["seen"].items()}
+    read = Window.from_json(json.loads(json.dumps(old)))
+    assert read.seen["a"].counters == (13, 2)
+    assert read.block == window.block
+    _, block = _counted(read, 10, a=(14, 4), b=(25, 3), new=(8, 0))
+    assert block is not None
+    assert block.control == (9, 4)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from speculative_operator.analysis.sequential import (
+    NO_SPREAD,
     NOTHING,
     Contrast,
     MeanEvidence,
+    Spread,
     joined,
     numbers,
 )
@@ -62,17 +64,27 @@ class FloorTest:
         return ours < self.worse_side.limit * total.control_hits / total.control_exposure
 
     def add(
-        self, block: Contrast, *, for_worse: bool = True, for_not_worse: bool = True
+        self,
+        block: Contrast,
+        *,
+        spread: Spread = NO_SPREAD,
+        for_worse: bool = True,
+        for_not_worse: bool = True,
     ) -> "FloorTest":
         """Takes one more block, for the sides that it says something about."""
         if block.candidate_exposure <= 0 or (block.is_empty and not self.is_absolute):
             return self
         after = self
-        against = at_bound(block, self.limit) if self.is_absolute else block
+        against = block
+        if self.is_absolute:
+            # What moves all pods moves a candidate against a fixed bound, and pods beside each
+            # other don't show it.
+            against, spread = at_bound(block, self.limit), NO_SPREAD
         if for_worse:
-            after = replace(after, worse_side=self.worse_side.add(against, noise_of=block))
+            seen = self.worse_side.add(against, noise_of=block, spread=spread)
+            after = replace(after, worse_side=seen)
         if for_not_worse:
-            shown = self.not_worse_side.add(against, noise_of=block)
+            shown = self.not_worse_side.add(against, noise_of=block, spread=spread)
             after = replace(after, not_worse_side=shown)
         return after
 
@@ -131,14 +143,20 @@ class Floors:
         return min((test.not_worse for test in self.tests), default=math.inf)
 
     def add(
-        self, block: Contrast, *, for_worse: bool = True, for_not_worse: bool = True
+        self,
+        block: Contrast,
+        *,
+        spread: Spread = NO_SPREAD,
+        for_worse: bool = True,
+        for_not_worse: bool = True,
     ) -> "Floors":
         """Takes one more block, for every bound; without a control, for absolute ones only."""
         absolute = any(test.is_absolute for test in self.tests)
         if block.candidate_exposure <= 0 or (block.is_empty and not absolute):
             return self
         tests = tuple(
-            test.add(block, for_worse=for_worse, for_not_worse=for_not_worse) for test in self.tests
+            test.add(block, spread=spread, for_worse=for_worse, for_not_worse=for_not_worse)
+            for test in self.tests
         )
         return replace(self, tests=tests, total=joined(self.total, block), blocks=self.blocks + 1)
 

@@ -1,5 +1,6 @@
 """What both arms did in one block: the unit that evidence is made of. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,3 +51,31 @@ def numbers(block: Contrast) -> list[float]:
         block.control_hits,
         block.control_exposure,
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How much pods of one arm differ within blocks, which no drift of all of them can move.
+
+    `squares` over `freedom` is the variance of hits per unit of exposure.
+    """
+
+    squares: float = 0.0
+    freedom: float = 0.0
+
+    def plus(self, other: "Spread") -> "Spread":
+        """Both, as independent as their blocks are."""
+        return Spread(self.squares + other.squares, self.freedom + other.freedom)
+
+
+NO_SPREAD: Final = Spread()
+
+
+def spread_of(pods: Iterable[tuple[float, float]]) -> Spread:
+    """The spread of (hits, exposure) of the pods of one arm in one block."""
+    active = [(hits, exposure) for hits, exposure in pods if exposure > 0]
+    if len(active) < 2:
+        return NO_SPREAD
+    rate = sum(hits for hits, _ in active) / sum(exposure for _, exposure in active)
+    squares = sum((hits - rate * exposure) ** 2 / exposure for hits, exposure in active)
+    return Spread(squares, len(active) - 1.0)

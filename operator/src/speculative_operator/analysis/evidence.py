@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from speculative_operator.analysis.bounds import Floors
+from speculative_operator.analysis.failures import ErrorEvidence
 from speculative_operator.analysis.latency import LatencyEvidence
 from speculative_operator.analysis.queried import QueryEvidence
 from speculative_operator.analysis.restarts import RestartEvidence
-from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.sequential import MeanEvidence
 from speculative_operator.analysis.speed import SpeedEvidence
 from speculative_operator.analysis.windows import Window
 

@@ -12,10 +12,13 @@ from typing import Any, Final
 from speculative_api.v1alpha1 import MetricCheck, MetricName
 from speculative_api.worker import Latency
 from speculative_operator.analysis.bounds import at_bound
+from speculative_operator.analysis.contrast import spread_of
 from speculative_operator.analysis.sequential import (
+    NO_SPREAD,
     NOTHING,
     Contrast,
     MeanEvidence,
+    Spread,
     joined,
     numbers,
 )
@@ -31,7 +34,7 @@ from speculative_operator.analysis.windows import (
 )
 from speculative_operator.snapshot import WorkerPod
 
-FIELDS: Final = {
+FIELDS: Final[dict[str, str]] = {
     MetricName.TIME_TO_FIRST_TOKEN: "ttft",
     MetricName.INTER_TOKEN_LATENCY: "itl",
     MetricName.END_TO_END_LATENCY: "e2e",
@@ -67,6 +70,7 @@ class SlowTest:
     not_worse_side: MeanEvidence
     waiting: Contrast = NOTHING
     """Blocks that are to be one block of 'not worse'."""
+    waiting_spread: Spread = NO_SPREAD
 
     @classmethod
     def of(cls, limit: float, *, is_absolute: bool) -> "SlowTest":
@@ -76,20 +80,29 @@ class SlowTest:
         return cls(limit, is_absolute, nothing, nothing)
 
     def add(
-        self, block: Contrast, *, known_share: float, for_worse: bool, for_not_worse: bool
+        self,
+        block: Contrast,
+        *,
+        spread: Spread,
+        known_share: float,
+        for_worse: bool,
+        for_not_worse: bool,
     ) -> "SlowTest":
         """Takes one more block; `known_share` is control's share of slow ones before it."""
         after = self
+        if self.is_absolute:
+            spread = NO_SPREAD  # the candidate moves with control against a fixed bound
         if for_worse:
-            after = replace(after, worse_side=self.worse_side.add(self._against(block)))
+            seen = self.worse_side.add(self._against(block), spread=spread)
+            after = replace(after, worse_side=seen)
         if not for_not_worse:
             return after
-        waiting = joined(self.waiting, block)
+        waiting, seen_spread = joined(self.waiting, block), self.waiting_spread.plus(spread)
         share = self.limit if self.is_absolute else self.limit * known_share
         if share * waiting.candidate_exposure < EXPECTED_SLOW:
-            return replace(after, waiting=waiting)
-        shown = self.not_worse_side.add(self._against(waiting))
-        return replace(after, not_worse_side=shown, waiting=NOTHING)
+            return replace(after, waiting=waiting, waiting_spread=seen_spread)
+        shown = self.not_worse_side.add(self._against(waiting), spread=seen_spread)
+        return replace(after, not_worse_side=shown, waiting=NOTHING, waiting_spread=NO_SPREAD)
 
     def _against(self, block: Contrast) -> Contrast:
         return at_bound(block, self.limit) if self.is_absolute else block
@@ -102,6 +115,7 @@ class SlowTest:
             "worse": self.worse_side.to_json(),
             "notWorse": self.not_worse_side.to_json(),
             "waiting": numbers(self.waiting),
+            "waitingSpread": [self.waiting_spread.squares, self.waiting_spread.freedom],
         }
 
     @classmethod
@@ -113,6 +127,7 @@ class SlowTest:
             worse_side=MeanEvidence.from_json(data["worse"]),
             not_worse_side=MeanEvidence.from_json(data["notWorse"]),
             waiting=Contrast(*data["waiting"]),
+            waiting_spread=Spread(*data.get("waitingSpread", ())),
         )
 
 
@@ -225,9 +240,11 @@ def _with_block(
     load = _load(evidence.window, block, seconds=at - block.began_at)
     known = evidence.total
     share = known.control_hits / known.control_exposure if known.control_exposure else 0.0
+    spread = spread_of((slow, all_) for _, all_, slow in block.pods)
     tests = tuple(
         test.add(
             contrast,
+            spread=spread,
             known_share=share,
             # Slower than stable at more load, or fast at less, says nothing about the revision;
             # an absolute bound holds at the load that there is.
@@ -258,11 +275,12 @@ def _load(window: Window, block: Block, *, seconds: float) -> tuple[float, float
 
 
 def _histograms(name: str, sample: Sample) -> Iterator[tuple[str, WorkerPod, Latency]]:
+    field, arms = FIELDS[name], {sample.control: CONTROL, sample.candidate: CANDIDATE}
     for pod in sample.pods:
-        arm = sample.arm(pod.revision)
+        arm = arms.get(pod.revision)
         if arm is None or pod.terminating or pod.digest is None:
             continue
-        found: Latency | None = getattr(pod.digest, FIELDS[MetricName(name)])
+        found: Latency | None = getattr(pod.digest, field)
         if found is not None:
             yield arm, pod, found
 
@@ -295,15 +313,16 @@ def _with_bucket(evidence: LatencyEvidence, sample: Sample) -> LatencyEvidence:
 
 def _readings(evidence: LatencyEvidence, sample: Sample) -> Iterator[Reading]:
     """(requests, observations, slow ones) of every pod that is warm."""
+    bound, source, warm_since = evidence.bound_seconds or 0.0, evidence.source, sample.at
+    warm_since -= WARM_UP_SECONDS
     for arm, pod, histogram in _histograms(evidence.name, sample):
-        digest = pod.digest
-        if digest is None or digest.requests_finished is None:
+        digest, ready_at = pod.digest, pod.ready_at
+        if digest is None or ready_at is None or ready_at > warm_since:
             continue
-        warm = pod.ready_at is not None and sample.at - pod.ready_at >= WARM_UP_SECONDS
-        slow = histogram.slow(evidence.bound_seconds or 0.0)
-        if not warm or digest.requests_finished < WARM_UP_REQUESTS or slow is None:
+        requests = digest.requests_finished
+        if requests is None or requests < WARM_UP_REQUESTS or histogram.source != source:
             continue
-        if histogram.source != evidence.source:
-            continue
-        counters = (digest.requests_finished, histogram.count, slow)
-        yield Reading(pod.uid, arm, digest.engine_started_at, digest.sampled_at, counters)
+        slow = histogram.slow(bound)
+        if slow is not None:
+            counters = (requests, histogram.count, slow)
+            yield Reading(pod.uid, arm, digest.engine_started_at, digest.sampled_at, counters)

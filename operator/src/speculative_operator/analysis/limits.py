@@ -12,8 +12,9 @@ from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
 from speculative_operator.analysis import latency, queried, speed
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.evidence import Evidence
+from speculative_operator.analysis.failures import ErrorEvidence
 from speculative_operator.analysis.restarts import RestartEvidence
-from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.sequential import MeanEvidence
 from speculative_operator.analysis.speed import SpeedEvidence
 from speculative_operator.analysis.windows import Window
 

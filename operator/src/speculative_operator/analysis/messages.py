@@ -12,9 +12,10 @@ from speculative_api.assessment import one_in
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
 from speculative_operator.analysis.bounds import Floors, FloorTest
+from speculative_operator.analysis.failures import ErrorEvidence
 from speculative_operator.analysis.latency import LatencyEvidence, SlowTest
 from speculative_operator.analysis.restarts import RestartEvidence
-from speculative_operator.analysis.sequential import ErrorEvidence, MeanEvidence
+from speculative_operator.analysis.sequential import MeanEvidence
 from speculative_operator.analysis.speed import SpeedEvidence
 from speculative_operator.decision import MetricVerdict, Outcome
 

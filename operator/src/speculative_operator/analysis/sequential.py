@@ -5,8 +5,7 @@ within its limit reaches an e-value of E, at whatever moment one looks, with a
 chance of at most 1/E (Ville's inequality); so one may look at every block.
 Everything is incremental, immutable and plain JSON. Called by `verdict`.
 
-Sources: Wang and Ramdas, arXiv 2310.03722 (the t mixture); Waudby-Smith and
-Ramdas, arXiv 2010.09686 (betting); Lindon and Malek, arXiv 2011.03567 (counts).
+Source: Wang and Ramdas, arXiv 2310.03722 (the t mixture). Failures: `failures`.
 """
 
 import math
@@ -14,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from speculative_operator.analysis.contrast import NO_SPREAD as NO_SPREAD
 from speculative_operator.analysis.contrast import NOTHING as NOTHING
 from speculative_operator.analysis.contrast import Contrast as Contrast
+from speculative_operator.analysis.contrast import Spread as Spread
 from speculative_operator.analysis.contrast import joined as joined
 from speculative_operator.analysis.contrast import numbers as numbers
 
@@ -26,38 +27,26 @@ EVERY: Final = 30
 """Blocks between two starts: 12 starts over an hour of 10 s blocks."""
 MIXTURE: Final = 0.3
 """Prior precision of the effect, in blocks: the size of effect at which the test is sharpest."""
-WORSE_BLOCKS: Final = 4
-"""Blocks before a mean may be called worse; their variance is estimated from themselves."""
+PRIOR_BLOCKS: Final = 4.0
+"""Most blocks that control's noise is worth beside the candidate's own: it saves the first minute
+and fades, since a candidate may vary more than control does."""
+FREE_CHANGE: Final = 2 / 3
+"""Degrees of freedom of one change of control's rate: neighbouring changes share a block."""
+WORSE_BLOCKS: Final = 3
+"""Blocks before a mean may be called worse."""
 NOT_WORSE_BLOCKS: Final = 8
 """Blocks before a mean may be called not worse."""
-STEADY_BLOCKS: Final = 60
-"""From here the contrast's own history is a better noise floor than control's changes, which hold
-whatever moves both arms; a kind of prompt that is 1 in 20 has shown itself by then."""
 LUMPY: Final = 1 / 3
 """Squared coefficient of variation of a block's rate up to which it counts by itself. Where a few
 prompts yield nearly all hits, most blocks have less than their share and a rare one far more; the
 t statistic takes the many for a steady difference. A block that holds three of those is mild."""
-ERROR_BLOCKS: Final = 2
-"""Blocks before errors may be called worse: one burst never decides."""
-BETS: Final = (0.3, 1.0, 3.0, 10.0)
-"""Stakes per excess failure, each capped so that no block can lose more than 95 %."""
-ODDS: Final = (2.0, 5.0, 20.0, 100.0)
-"""How many times the odds at the limit the alternatives of the count half are."""
-FEWER: Final = (0.3, 0.6, 0.9)
-"""How far below the limit the alternatives of 'not worse' are."""
-CLUSTERING: Final = 2.0
-"""Design effect: errors come in pairs and bursts, so that a count is worth half."""
-BLOCK_GAIN: Final = math.log(20.0)
-"""Most that one block can multiply the evidence of errors by."""
-STABLE_FACTOR: Final = 2.0
-"""An error rate is worse only above this many times stable's."""
 ROUNDING: Final = 1e-9
 """An excess below this share of the total is rounding noise: the t statistic has no scale of its
 own and would take a constant 1e-16 for a perfectly steady difference."""
-_HIGHEST_LOG: Final = 600.0
+HIGHEST_LOG: Final = 600.0
 
 
-def _mixed(values: Sequence[float]) -> float:
+def mixed(values: Sequence[float]) -> float:
     """The evidence over all starts; one not begun yet is worth its stake."""
     later = 0.5 / (STARTS - 1)
     waiting = STARTS - max(len(values), 1)
@@ -93,9 +82,12 @@ class MeanEvidence:
     """Whether accepted tokens per step stay above `limit` times control's, or a share below it.
 
     A mixture t test on blocks: the variance comes from the blocks themselves,
-    no binomial assumption. It is never taken to be smaller than what control's
-    own rate shows from block to block: a few blocks in which all of the
-    candidate's few requests happen to accept nothing look deceptively steady.
+    no binomial assumption. What control shows of it counts as up to four more
+    blocks, and the variance is never taken to be smaller than that: a few
+    blocks in which all of the candidate's few requests happen to accept nothing
+    look deceptively steady. Control shows it by how its pods differ within a
+    block, or, where there are too few of them, by how its rate moves from block
+    to block.
     """
 
     limit: float
@@ -116,105 +108,124 @@ class MeanEvidence:
     level: tuple[float, float] = (0.0, 0.0)
     """Control's hits and exposure since the beginning."""
     held: _Held = _NOTHING_HELD
+    spread: Spread = NO_SPREAD
+    """How control's pods differ within blocks."""
     worse: float = field(init=False, compare=False)
     """E-value against 'within the limit'; known once a block is in, and read at every look."""
     not_worse: float = field(init=False, compare=False)
     """E-value against 'at or beyond the limit'."""
 
     def __post_init__(self) -> None:
-        worse = [self._start(s, sign=self.sign, least=WORSE_BLOCKS) for s in self.starts]
-        fine = [self._start(s, sign=-self.sign, least=NOT_WORSE_BLOCKS) for s in self.starts]
-        object.__setattr__(self, "worse", _mixed(worse))
-        object.__setattr__(self, "not_worse", _mixed(fine))
+        worse: list[float] = []
+        fine: list[float] = []
+        if self.starts:
+            noise, freedom = self._noise()
+            floor = self._binomial() if self.is_share else noise
+            known = min(freedom, PRIOR_BLOCKS) if noise > 0 else 0.0
+            for sums in self.starts:
+                up = self.sign * sums.z > 0
+                e = self._start(sums, floor=floor, known=known, noise=noise)
+                worse.append(e if up and sums.blocks >= WORSE_BLOCKS else 0.0)
+                fine.append(e if not up and sums.blocks >= NOT_WORSE_BLOCKS else 0.0)
+        object.__setattr__(self, "worse", mixed(worse))
+        object.__setattr__(self, "not_worse", mixed(fine))
 
-    def add(self, block: Contrast, *, noise_of: Contrast | None = None) -> "MeanEvidence":
+    def add(
+        self, block: Contrast, *, noise_of: Contrast | None = None, spread: Spread = NO_SPREAD
+    ) -> "MeanEvidence":
         """Takes one more block; an empty one changes nothing.
 
         `noise_of` is the block whose control shows how much rates move, where the
-        block's own control is made up.
+        block's own control is made up; `spread` is that of control's pods in it.
         """
         if block.is_empty:
             return self
-        self = self.with_noise(noise_of or block)
+        learned = self._learned(noise_of or block, spread)
         share = block.share(self.limit)
         excess = block.candidate_hits - share * block.pooled
         if abs(excess) <= ROUNDING * block.pooled:
             excess = 0.0
         # Counts above control's rate vary more than control's, in proportion to the limit.
-        spread = max(self.limit, 1.0) * (1 - share) ** 2 * block.candidate_exposure
-        spread += share**2 * block.control_exposure
+        weight = max(self.limit, 1.0) * (1 - share) ** 2 * block.candidate_exposure
+        weight += share**2 * block.control_exposure
         held = _Held(
-            joined(self.held.blocks, block), self.held.excess + excess, self.held.spread + spread
+            joined(self.held.blocks, block), self.held.excess + excess, self.held.spread + weight
         )
-        if self._is_lumpy(held.blocks.candidate_exposure):
-            return replace(self, held=held)
-        return self._with(held)
+        if self._is_lumpy(learned, held.blocks.candidate_exposure):
+            return replace(self, held=held, **learned)
+        return replace(self, held=_NOTHING_HELD, **learned, **self._gained(held))
 
     def with_noise(self, seen: Contrast) -> "MeanEvidence":
         """Knows from one more block how much control's rate moves, and its level."""
+        return replace(self, **self._learned(seen, NO_SPREAD))
+
+    def _learned(self, seen: Contrast, spread: Spread) -> dict[str, Any]:
+        """What control shows of its noise and level, this block included."""
         if seen.control_exposure <= 0:
-            return self
+            return {}
         rate, noise, changes = seen.control_hits / seen.control_exposure, self.noise, self.changes
         if self.last is not None:
             before, exposure = self.last
             noise += (rate - before) ** 2 / (1 / exposure + 1 / seen.control_exposure)
             changes += 1
         hits, exposure = self.level
-        return replace(
-            self,
-            noise=noise,
-            changes=changes,
-            last=(rate, seen.control_exposure),
-            level=(hits + seen.control_hits, exposure + seen.control_exposure),
-        )
+        return {
+            "noise": noise,
+            "changes": changes,
+            "last": (rate, seen.control_exposure),
+            "level": (hits + seen.control_hits, exposure + seen.control_exposure),
+            "spread": self.spread.plus(spread),
+        }
 
-    def _is_lumpy(self, exposure: float) -> bool:
+    def _is_lumpy(self, learned: dict[str, Any], exposure: float) -> bool:
         """Whether so much exposure typically holds less than a few of what makes up the rate."""
-        hits, whole = self.level
-        if self.is_share or not self.changes or hits <= 0:
+        hits, whole = learned.get("level", self.level)
+        changes = learned.get("changes", self.changes)
+        if self.is_share or not changes or hits <= 0:
             return False
-        return self.noise / self.changes > LUMPY * exposure * (hits / whole) ** 2
+        noise: float = learned.get("noise", self.noise)
+        return bool(noise / changes > LUMPY * exposure * (hits / whole) ** 2)
 
-    def _with(self, held: "_Held") -> "MeanEvidence":
+    def _gained(self, held: "_Held") -> dict[str, Any]:
+        """The sums with one more block."""
         exposure = held.blocks.candidate_exposure
         z, weight = held.excess / math.sqrt(exposure), held.spread / exposure
         due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
         starts = (*self.starts, _MeanSums()) if due else self.starts
-        return replace(
-            self,
-            total=joined(self.total, held.blocks),
-            blocks=self.blocks + 1,
-            starts=tuple(
+        return {
+            "total": joined(self.total, held.blocks),
+            "blocks": self.blocks + 1,
+            "starts": tuple(
                 _MeanSums(s.blocks + 1, s.z + z, s.z_squared + z * z, s.floor + weight)
                 for s in starts
             ),
-            held=_NOTHING_HELD,
-        )
+        }
 
-    def _start(self, sums: _MeanSums, *, sign: int, least: int) -> float:
-        total = sign * sums.z
-        if total <= 0 or sums.blocks < least:
+    @staticmethod
+    def _start(sums: _MeanSums, *, floor: float, known: float, noise: float) -> float:
+        n, square = sums.blocks, sums.z * sums.z
+        if not square:
             return 0.0
-        n = sums.blocks
-        variance = max(sums.z_squared, self._floor(sums))
-        log = 0.5 * math.log(MIXTURE / (n + MIXTURE)) - n / 2 * math.log1p(
-            -(total * total) / ((n + MIXTURE) * variance)
-        )
+        variance = max(sums.z_squared, floor * sums.floor) + known * noise * sums.floor / n
+        log = 0.5 * math.log(MIXTURE / (n + MIXTURE))
+        log -= (n + known) / 2 * math.log1p(-square / ((n + MIXTURE) * variance))
         # Twice the two-sided mixture less one bounds the one-sided mixture from below.
-        return max(2 * math.exp(min(log, _HIGHEST_LOG)) - 1, 0.0)
+        return max(2 * math.exp(min(log, HIGHEST_LOG)) - 1, 0.0)
 
-    def _floor(self, sums: _MeanSums) -> float:
-        """Least sum of squares that `sums` is taken to have."""
-        floor = self.noise / max(self.changes, 1) * sums.floor
-        if self.blocks >= STEADY_BLOCKS:
-            whole = self.starts[0]
-            spread = (whole.z_squared - whole.z**2 / whole.blocks) / (whole.blocks - 1)
-            floor = min(floor, max(spread, 0.0) * sums.blocks)
+    def _noise(self) -> tuple[float, float]:
+        """Control's variance per unit of exposure, and its degrees of freedom."""
+        noise, freedom = self.noise / max(self.changes, 1), FREE_CHANGE * self.changes
+        if self.spread.freedom >= max(freedom, 1.0):
+            noise, freedom = self.spread.squares / self.spread.freedom, self.spread.freedom
+        return max(noise, self._binomial()), freedom
+
+    def _binomial(self) -> float:
+        """The least variance of a share; 0 for what is none."""
         if not self.is_share:
-            return floor
+            return 0.0
         exposure = self.total.candidate_exposure + self.total.control_exposure
         rate = self.total.pooled / exposure
-        return max(floor, rate * (1 - rate) * sums.floor)
+        return rate * (1 - rate)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every bit."""
@@ -230,6 +241,7 @@ class MeanEvidence:
             "last": self.last,
             "level": self.level,
             "held": [*numbers(self.held.blocks), self.held.excess, self.held.spread],
+            "spread": [self.spread.squares, self.spread.freedom],
         }
 
     @classmethod
@@ -247,124 +259,6 @@ class MeanEvidence:
             level=(data["level"][0], data["level"][1]),
             held=_Held(Contrast(*data["held"][:4]), *data["held"][4:]),
             last=None if data["last"] is None else (data["last"][0], data["last"][1]),
-        )
-
-
-def _bets(excess: float, most_lost: float) -> list[float]:
-    """Log gains of betting on an excess whose mean at the limit is 0."""
-    if most_lost <= 0:
-        return [0.0] * len(BETS)
-    return [math.log1p(min(bet, 0.95 / most_lost) * excess) for bet in BETS]
-
-
-def _ratios(hits: float, misses: float, chance: float, factors: Sequence[float]) -> list[float]:
-    """Log likelihood ratios of binomial odds `factors` times those of `chance`."""
-    gains = []
-    for factor in factors:
-        # Not by way of the other chance itself: it would round to 1, and its misses to log(0).
-        spread = math.log(1 - chance + factor * chance)
-        gain = hits * (math.log(factor) - spread)
-        if chance < 1:
-            gain -= misses * spread
-        gains.append(gain / CLUSTERING)
-    return gains
-
-
-def _mean_exp(logs: Sequence[float]) -> float:
-    return sum(math.exp(min(log, _HIGHEST_LOG)) for log in logs) / len(logs)
-
-
-def _capped(gains: list[float]) -> list[float]:
-    return [min(gain, BLOCK_GAIN) for gain in gains]
-
-
-def _halves(logs: Sequence[float]) -> float:
-    return 0.5 * _mean_exp(logs[: len(BETS)]) + 0.5 * _mean_exp(logs[len(BETS) :])
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorEvidence:
-    """Whether failures stay at or below max(2 x control, `limit`), a share of requests.
-
-    A betting half (robust) and a count half (quick). In every block a candidate
-    within the limit is within twice control OR within `limit`, not always the
-    same of the two, so the smaller gain is taken block by block. (The smaller of
-    two totals is not enough: a candidate at the limit would be rolled back after
-    an incident that hits both arms: 13 % of simulated hours.)
-    """
-
-    limit: float
-    total: Contrast = NOTHING
-    blocks: int = 0
-    starts: tuple[tuple[float, ...], ...] = ()
-    """Per start 8 log gains, for each of `BETS`, then for each of `ODDS`."""
-    fewer: tuple[float, ...] = (0.0,) * len(FEWER)
-    """Log gains of 'not worse'."""
-    worse: float = field(init=False, compare=False)
-    """E-value against 'at or below the limit'."""
-    not_worse: float = field(init=False, compare=False)
-    """E-value against 'at or above the limit'; needs many requests at a low limit."""
-
-    def __post_init__(self) -> None:
-        early = 0 < self.blocks < ERROR_BLOCKS
-        worse = 0.0 if early else _mixed([_halves(logs) for logs in self.starts])
-        object.__setattr__(self, "worse", worse)
-        object.__setattr__(self, "not_worse", _mean_exp(self.fewer))
-
-    def add(self, block: Contrast, *, alone: bool = False) -> "ErrorEvidence":
-        """Takes one more block; an empty one changes nothing. Hits must not exceed exposure.
-
-        `alone`: there is no control, and `limit` is the whole bound.
-        """
-        if block.candidate_exposure <= 0 or (block.is_empty and not alone):
-            return self
-        due = self.blocks % EVERY == 0 and len(self.starts) < STARTS
-        starts = (*self.starts, (0.0,) * (len(BETS) + len(ODDS))) if due else self.starts
-        gains = self._gains(block)
-        passed = block.candidate_exposure - block.candidate_hits
-        fewer = _capped(
-            _ratios(block.candidate_hits, passed, self.limit, [1 - less for less in FEWER])
-        )
-        return replace(
-            self,
-            total=joined(self.total, block),
-            blocks=self.blocks + 1,
-            starts=tuple(
-                tuple(log + gain for log, gain in zip(logs, gains, strict=True)) for logs in starts
-            ),
-            fewer=tuple(log + gain for log, gain in zip(self.fewer, fewer, strict=True)),
-        )
-
-    def _gains(self, block: Contrast) -> list[float]:
-        allowed = self.limit * block.candidate_exposure
-        passed = block.candidate_exposure - block.candidate_hits
-        absolute = _bets(block.candidate_hits - allowed, allowed)
-        absolute += _ratios(block.candidate_hits, passed, self.limit, ODDS)
-        if block.control_exposure <= 0:
-            return _capped(absolute)
-        share = block.share(STABLE_FACTOR)
-        expected = share * block.pooled
-        relative = _bets(block.candidate_hits - expected, expected)
-        relative += _ratios(block.candidate_hits, block.control_hits, share, ODDS)
-        return _capped([min(pair) for pair in zip(relative, absolute, strict=True)])
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; floats keep every bit."""
-        return {
-            "limit": self.limit,
-            "total": numbers(self.total),
-            "blocks": self.blocks,
-            "starts": self.starts,
-            "fewer": self.fewer,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "ErrorEvidence":
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
-        return cls(
-            limit=data["limit"],
-            total=Contrast(*data["total"]),
-            blocks=data["blocks"],
-            starts=tuple(tuple(logs) for logs in data["starts"]),
-            fewer=tuple(data["fewer"]),
+            # Evidence that an older operator wrote has none, and begins to learn it.
+            spread=Spread(*data.get("spread", ())),
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from speculative_operator.analysis.bounds import Floors
+from speculative_operator.analysis.contrast import spread_of
 from speculative_operator.analysis.sequential import Contrast
 from speculative_operator.analysis.windows import (
     ALONE,
@@ -164,6 +165,7 @@ def _with_block(evidence: SpeedEvidence, block: Block) -> SpeedEvidence:
     if min(ours.per_pod, theirs.per_pod) >= LEAST_RUNNING:
         relative = evidence.relative.add(
             contrast,
+            spread=spread_of((made, lived / 1000) for _, made, lived in block.pods),
             # More work at a time makes a pod faster: slow at less of it, or fast at more, says
             # nothing about the revision.
             for_worse=LIKE_LOAD * ours.per_pod >= theirs.per_pod,

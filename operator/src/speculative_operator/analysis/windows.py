@@ -9,7 +9,7 @@ Pure: no clock, `at` is passed in (unix seconds of the operator).
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from operator import add, sub
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from speculative_operator.analysis.queried import Measurement
 from speculative_operator.snapshot import GatewayPod, WorkerPod
@@ -73,12 +73,12 @@ class Sample:
         return _arm(revision, self.candidate, self.control)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """Cumulative counters of one pod; `counters[0]` is its number of requests.
 
     `mark` is the start time of the process that counts, `sampled_at` the time
-    of the reading, both unix seconds of that pod's own clock.
+    of the reading, both unix seconds of that pod's own clock. (A tuple, like
+    `Seen`: some of each are made per pod and look, at a third of the time.)
     """
 
     key: str
@@ -88,12 +88,12 @@ class Reading:
     counters: Counters
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """The last reading of a pod; `moved_at` and `since` in the operator's clock.
 
     `since` is when its baseline was taken: it counts from the first block that
-    begins at or after it.
+    begins at or after it. `gained` is what it added to the open block, for
+    control's pods; empty: nothing yet.
     """
 
     arm: str
@@ -102,16 +102,21 @@ class Seen:
     moved_at: float
     since: float
     counters: Counters
+    gained: Counters = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Increments of both arms since `began_at` (unix seconds), at one weight."""
+    """Increments of both arms since `began_at` (unix seconds), at one weight.
+
+    `pods` are those of every pod of control, once the block is closed.
+    """
 
     began_at: float
     weight: int
     candidate: Counters
     control: Counters
+    pods: tuple[Counters, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +145,8 @@ class Window:
         return {
             "block": block and [block.began_at, block.weight, block.candidate, block.control],
             "seen": {
-                key: [s.arm, s.mark, s.sampled_at, s.moved_at, s.since, s.counters]
-                for key, s in self.seen.items()
+                key: [*seen[:-1], seen.gained] if seen.gained else seen[:-1]
+                for key, seen in self.seen.items()
             },
             "candidate": self.candidate,
             "control": self.control,
@@ -160,8 +165,8 @@ class Window:
             width=len(candidate),
             block=block,
             seen={
-                key: Seen(arm, mark, sampled_at, moved_at, since, tuple(counters))
-                for key, (arm, mark, sampled_at, moved_at, since, counters) in data["seen"].items()
+                key: Seen(arm, mark, sampled_at, moved_at, since, *map(tuple, counters))
+                for key, (arm, mark, sampled_at, moved_at, since, *counters) in data["seen"].items()
             },
             candidate=candidate,
             control=control,
@@ -175,9 +180,10 @@ def worker_readings(pods: Iterable[WorkerPod], *, candidate: str, control: str) 
     A pod without speculation or without these counters gives no reading: absent
     is not 0. An engine that does not say what it drafted is taken to draft.
     """
+    arms = {control: CONTROL, candidate: CANDIDATE}
     readings = []
     for pod in pods:
-        digest, arm = pod.digest, _arm(pod.revision, candidate, control)
+        digest, arm = pod.digest, arms.get(pod.revision)
         if digest is None or arm is None or pod.terminating or digest.method == "None":
             continue
         requests, generated, accepted = (
@@ -248,41 +254,57 @@ def advance(
     more exposure than `BLOCK_REQUESTS`; it must not look at outcomes. `arms` are
     those that a block needs.
     """
-    kept = _still_here(window, at=at, uids=present, silent_seconds=silent_seconds)
-    silenced = len(kept) < sum(key.split("/")[0] in present for key in window.seen)
-    seen, block = dict(kept), window.block
-    totals = {CANDIDATE: window.candidate, CONTROL: window.control}
-    sums = {CANDIDATE: block.candidate, CONTROL: block.control} if block else {}
+    seen, silenced = _still_here(window, at=at, uids=present, silent_seconds=silent_seconds)
+    block = window.block
+    totals: dict[str, list[Counters]] = {CANDIDATE: [], CONTROL: []}
+    sums: dict[str, list[Counters]] = {CANDIDATE: [], CONTROL: []}
     for reading in readings:
-        known = kept.get(reading.key)
-        if known is None or known.arm != reading.arm:
-            seen[reading.key] = _entry(reading, at=at, since=at)
+        key, arm, mark, sampled_at, counters = reading
+        known = seen.get(key)
+        if known is None or known.arm != arm:
+            seen[key] = Seen(arm, mark, sampled_at, at, at, counters)
             continue
-        same_start = abs(reading.mark - known.mark) <= MARK_SECONDS
-        if same_start and reading.sampled_at <= known.sampled_at:
+        if sampled_at <= known.sampled_at and abs(mark - known.mark) <= MARK_SECONDS:
             continue  # the same answer again, or an older one that was late
         gained = increment(known, reading)
-        totals[reading.arm] = _plus(totals[reading.arm], gained)
+        totals[arm].append(gained)
+        in_block = known.gained
         if block and known.since <= block.began_at:
-            sums[reading.arm] = _plus(sums[reading.arm], gained)
-        seen[reading.key] = _entry(reading, at=at, since=known.since)
+            sums[arm].append(gained)
+            if arm == CONTROL:
+                in_block = tuple(map(add, in_block, gained)) if in_block else gained
+        seen[key] = Seen(arm, mark, sampled_at, at, known.since, counters, in_block)
     if block:
-        block = replace(block, candidate=sums[CANDIDATE], control=sums[CONTROL])
-    moved = replace(
-        window, block=block, seen=seen, candidate=totals[CANDIDATE], control=totals[CONTROL]
+        block = Block(
+            block.began_at,
+            block.weight,
+            _plus(block.candidate, sums[CANDIDATE]),
+            _plus(block.control, sums[CONTROL]),
+        )
+    moved = Window(
+        window.width,
+        block,
+        seen,
+        _plus(window.candidate, totals[CANDIDATE]),
+        _plus(window.control, totals[CONTROL]),
+        window.dropped,
     )
     return _next_block(moved, at=at, weight=weight, silenced=silenced, closable=closable, arms=arms)
 
 
 def _still_here(
     window: Window, *, at: float, uids: Set[str], silent_seconds: float
-) -> dict[str, Seen]:
-    """The known pods that exist and have not been silent for too long."""
-    return {
-        key: known
-        for key, known in window.seen.items()
-        if key.split("/")[0] in uids and at - known.moved_at <= silent_seconds
-    }
+) -> tuple[dict[str, Seen], bool]:
+    """The known pods that exist and have not been silent for too long, and whether one has."""
+    oldest, seen, silenced = at - silent_seconds, {}, False
+    for key, known in window.seen.items():
+        if key not in uids and key.split("/")[0] not in uids:
+            continue
+        if known.moved_at >= oldest:
+            seen[key] = known
+        else:
+            silenced = True
+    return seen, silenced
 
 
 def _next_block(
@@ -304,24 +326,33 @@ def _next_block(
         used = any(block.candidate) or any(block.control)
         ready = _has_arms(window, at, arms)
         dropped = window.dropped + used
-        return replace(window, block=fresh_block if ready else None, dropped=dropped), None
+        begun = fresh_block if ready else None
+        return replace(window, block=begun, dropped=dropped, seen=_afresh(window)), None
     enough = (
         at - block.began_at >= BLOCK_SECONDS
         and block.candidate[0] >= BLOCK_REQUESTS
         and (CONTROL not in arms or block.control[0] >= BLOCK_REQUESTS)
     )
-    afresh = all(
+    if not (enough and _is_read_afresh(window, block, at) and closable(block)):
+        return window, None
+    closed = replace(block, pods=tuple(seen.gained for seen in window.seen.values() if seen.gained))
+    return replace(window, block=fresh_block, seen=_afresh(window)), closed
+
+
+def _is_read_afresh(window: Window, block: Block, at: float) -> bool:
+    return all(
         at - pod.moved_at <= FRESH_SECONDS
         for pod in window.seen.values()
         if pod.since <= block.began_at
     )
-    if not (enough and afresh and closable(block)):
-        return window, None
-    return replace(window, block=fresh_block), block
 
 
-def _entry(reading: Reading, *, at: float, since: float) -> Seen:
-    return Seen(reading.arm, reading.mark, reading.sampled_at, at, since, reading.counters)
+def _afresh(window: Window) -> dict[str, Seen]:
+    """The pods at the beginning of a block."""
+    return {
+        key: known._replace(gained=()) if known.gained else known
+        for key, known in window.seen.items()
+    }
 
 
 def _has_arms(window: Window, by: float, arms: frozenset[str]) -> bool:
@@ -329,5 +360,5 @@ def _has_arms(window: Window, by: float, arms: frozenset[str]) -> bool:
     return arms == {pod.arm for pod in window.seen.values() if pod.since <= by}
 
 
-def _plus(left: Counters, right: Counters) -> Counters:
-    return tuple(map(add, left, right))
+def _plus(total: Counters, gained: Sequence[Counters]) -> Counters:
+    return tuple(map(sum, zip(total, *gained, strict=True))) if gained else total
