@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 
-from speculative_api.gateway import ClusterState, GatewayState
+from speculative_api.gateway import ClusterState, GatewayState, ShadowState
 from speculative_api.v1alpha1 import Analysis
 from speculative_api.worker import Digest, Termination
 from speculative_operator.analysis import Evidence, Sample, begin, observe
@@ -75,6 +75,8 @@ class Proxy:
     uid: str = "gateway"
     started_at: float = 0.0
     silent: bool = False
+    copies: list[int] | None = None
+    """The same of the candidate's copies; None: it has none."""
     counts: dict[str, list[int]] = field(
         default_factory=lambda: {CANDIDATE: [0, 0, 0, 0], CONTROL: [0, 0, 0, 0]}
     )
@@ -92,6 +94,7 @@ class Proxy:
                 active=0,
                 responses={"2xx": good, "4xx": client, "5xx": bad},
                 cut=cut,
+                shadow=self._shadow() if revision == CANDIDATE else None,
             )
             for revision, (good, client, bad, cut) in self.counts.items()
         )
@@ -101,6 +104,13 @@ class Proxy:
         return GatewayPod(
             name=self.uid, uid=self.uid, ready=True, state=None if self.silent else state
         )
+
+    def _shadow(self) -> ShadowState | None:
+        if self.copies is None:
+            return None
+        good, client, bad, cut = self.copies
+        responses = {"2xx": good, "4xx": client, "5xx": bad}
+        return ShadowState(percent=10, active=0, responses=responses, cut=cut, skipped=1000)
 
 
 class Trial:
@@ -119,6 +129,7 @@ class Trial:
         self.at = 1000.0
         self.weight = 50
         self.sticky = False
+        self.shadow = False
         self.evidence: Evidence = begin("r2", self.analysis, at=self.at)
         self.look(0)
 
@@ -140,6 +151,7 @@ class Trial:
             gateways=tuple(proxy.pod(self.at) for proxy in self.proxies),
             period_seconds=self.analysis.period_seconds,
             sticky=self.sticky,
+            shadow=self.shadow,
         )
 
     def look(self, seconds: float = 10.0) -> Evidence:

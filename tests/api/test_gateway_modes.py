@@ -24,7 +24,7 @@ GATEWAY: dict[str, Any] = {
     "tls": {"secretName": "chat-tls"},
 }
 """A value for every field that needs a gateway."""
-STEPS: dict[str, Any] = {"weight": 5}
+STEPS: dict[str, Any] = {"weight": 5, "shadow": {"percent": 10, "durationSeconds": 60}}
 """A value for every step that needs one."""
 
 
@@ -178,3 +178,56 @@ def test_engines_speak_tls_to_our_own_gateway_only(gateway: dict[str, Any]) -> N
     engine = {"tls": {"secretName": "chat-engines", "serverName": "chat.llm.svc"}}
     assert [where for where, _ in said(**gateway, engine=engine)] == ["spec.engine.tls"]
     assert said(engine=engine) == []
+
+
+SHADOW = {"shadow": {"percent": 10, "durationSeconds": 60, "maxConcurrentRequests": 8}}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [SHADOW],
+        [SHADOW, {"weight": 5}, {"pause": {}}],
+        [{"weight": 5}, SHADOW, SHADOW],
+        [{"shadow": {"percent": 100}}],
+    ],
+    ids=["alone", "first", "later, twice", "until promote"],
+)
+def test_a_gateway_of_ours_copies_at_any_step(steps: list[dict[str, Any]]) -> None:
+    assert said(rollout={"steps": steps}) == []
+
+
+def test_an_http_route_bounds_no_copies_and_can_t_be_read_back() -> None:
+    found = said(**at_a_gateway(), rollout={"steps": [{"weight": 5}, SHADOW]})
+    assert [field for field, _ in found] == ["spec.rollout.steps"]
+    assert "an HTTPRoute can't bound the copies" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("step", "field"),
+    [
+        ({"shadow": {}}, "spec.rollout.steps.0.shadow.percent"),
+        ({"shadow": {"percent": 0}}, "spec.rollout.steps.0.shadow.percent"),
+        ({"shadow": {"percent": 101}}, "spec.rollout.steps.0.shadow.percent"),
+        (
+            {"shadow": {"percent": 5, "durationSeconds": 0}},
+            "spec.rollout.steps.0.shadow.durationSeconds",
+        ),
+        (
+            {"shadow": {"percent": 5, "maxConcurrentRequests": 0}},
+            "spec.rollout.steps.0.shadow.maxConcurrentRequests",
+        ),
+        ({**SHADOW, "weight": 0}, "spec.rollout.steps[0]"),
+        ({**SHADOW, "pause": {}}, "spec.rollout.steps[0]"),
+        ({}, "spec.rollout.steps[0]"),
+    ],
+    ids=["no percent", "none", "too much", "no time", "no room", "a weight", "a pause", "nothing"],
+)
+def test_a_shadow_is_a_step_of_its_own_with_a_percent(step: dict[str, Any], field: str) -> None:
+    assert {where for where, _ in said(rollout={"steps": [step]})} == {field}
+
+
+def test_in_place_stable_could_not_serve_everybody_during_a_shadow() -> None:
+    rollout = {"capacity": "InPlace", "guard": {"keep": "One"}, "steps": [{"weight": 5}, SHADOW]}
+    assert [where for where, _ in said(replicas=2, rollout=rollout)] == ["spec.rollout.steps"]
+    assert said(replicas=2, rollout={**rollout, "steps": [{"weight": 5}]}) == []

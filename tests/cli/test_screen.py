@@ -93,8 +93,8 @@ def test_a_parked_revision_says_how_to_go_on() -> None:
 
 
 def test_unknown_fields_in_the_rollout_ask_for_an_upgrade() -> None:
-    raw = a_resource(steps=[{"shadow": {"percent": 10}}])
-    with pytest.raises(CliError, match=r"can't read .*shadow.*upgrade"):
+    raw = a_resource(steps=[{"mirror": {"percent": 10}}])
+    with pytest.raises(CliError, match=r"can't read .*mirror.*upgrade"):
         parse(raw)
 
 
@@ -132,7 +132,13 @@ def test_a_garbled_moment_is_shown_as_it_is(since: str) -> None:
     assert screen.later(since, 30, NOW) in (f"30 s after {since}", "at 10:00:30 UTC, which is over")
 
 
-STEPS = [{"weight": 5}, {"pause": {"durationSeconds": 90}}, {"pause": {}}]
+STEPS = [
+    {"weight": 5},
+    {"pause": {"durationSeconds": 90}},
+    {"pause": {}},
+    {"shadow": {"percent": 10, "durationSeconds": 90}},
+    {"shadow": {"percent": 20}},
+]
 FOLLOWING = {
     "a weight": ({"step": 0}, "then pause of at most 90 s"),
     "a timed pause": (
@@ -140,7 +146,16 @@ FOLLOWING = {
         "then pause until promote, at 10:01:30 UTC, in 49 s at the latest",
     ),
     "a held pause": ({"step": 1, "held": "AnalysisInconclusive"}, "then pause until promote"),
-    "an endless pause": ({"step": 2}, "then promotion, after promote"),
+    "an endless pause": ({"step": 2}, "then shadow 10 % for at most 90 s, after promote"),
+    "a shadow that begins": (
+        {"step": 3, "shadow": 10},
+        "then shadow 20 % until promote, 90 s after every gateway copies, at the latest",
+    ),
+    "a shadow": (
+        {"step": 3, "shadow": 10, "shadowObservedAt": START},
+        "then shadow 20 % until promote, at 10:01:30 UTC, in 49 s at the latest",
+    ),
+    "an endless shadow": ({"step": 4, "shadow": 20}, "then promotion, after promote"),
 }
 
 
@@ -148,3 +163,9 @@ FOLLOWING = {
 def test_the_next_step_is_told(changes: dict[str, object], said: str) -> None:
     resource = parse(a_resource(steps=STEPS, canary=canary(**changes)))
     assert f"          {said}" in screen.details(resource, NOW)
+
+
+def test_a_shadow_that_waits_for_a_person_names_both_ways_out() -> None:
+    resource = parse(a_resource(steps=STEPS, canary=canary(step=4, shadow=20)))
+    actions = screen.next_actions(resource)
+    assert [action.split()[2] for action in actions] == ["promote", "abort"]

@@ -56,6 +56,18 @@ rollout   step 2 of 2: pause of at most 90 s, 41 s so far
 next      nothing: it goes on by itself; kubectl speculative abort chat -n llm ends it
 (note)    evidence is stale"""
 
+SHADOWED = """\
+llm/chat  method NGram
+Canary 4 is judged.
+
+└─ lane accelerated
+   ├─ stable  3 (6f9d00aa11)  100 %  4/4 ready  2.84 tokens/step
+   └─ canary  4 (a01c22bb33)  shadow 10 % (gateways: 0 %)  2/2 ready
+
+rollout   step 1 of 2: shadow 10 % for at most 120 s, 41 s so far
+          then weight 5 %, 120 s after every gateway copies, at the latest
+next      nothing: it goes on by itself; kubectl speculative abort chat -n llm ends it"""
+
 ROLLED_BACK = """\
 llm/chat  method NGram
 Rolled back.
@@ -149,6 +161,15 @@ CASES = {
         ),
         View((pod("chat-77be-1", FAILED, words="terminating", ready=False),)),
         ROLLED_BACK,
+    ),
+    "shadow": (
+        a_resource(
+            steps=[{"shadow": {"percent": 10, "durationSeconds": 120}}, {"weight": 5}],
+            message="Canary 4 is judged.",
+            canary=canary(step=0, weight=0, observedWeight=0, shadow=10),
+        ),
+        View(()),
+        SHADOWED,
     ),
     "guarding": (
         a_resource(

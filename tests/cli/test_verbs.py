@@ -255,6 +255,13 @@ def test_promote_goes_past_a_step_that_is_held(api: FakeApi, run: Any) -> None:
     assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/0@{START}"}
 
 
+def test_promote_ends_a_shadow_as_it_ends_a_pause(api: FakeApi, run: Any) -> None:
+    steps = [{"shadow": {"percent": 10}}, {"weight": 5}]
+    api.put(a_resource(steps=steps, canary=canary(step=0, weight=0, shadow=10)))
+    assert run("promote", "chat") == 0
+    assert annotations(api) == {"speculative.dev/promote": f"{CANARY}/0@{START}"}
+
+
 def aborted(raw: dict[str, Any]) -> None:
     del raw["status"]["canary"]
     raw["status"]["verdict"] = {

@@ -1,5 +1,7 @@
 """The route: sequence, default, and weights that sum to 100 or are refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +16,8 @@ from tests.builders import (
     some_words,
 )
 
-from speculative_api.gateway import ROUTE_KEY, Affinity, Auth, Route
-from speculative_operator.decision import Decision, Share
+from speculative_api.gateway import ROUTE_KEY, Affinity, Auth, Route, Shadow
+from speculative_operator.decision import Copies, Decision, Share
 from speculative_operator.desired.revision import parse
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.rollout.decide import decide
@@ -206,3 +208,28 @@ def test_tokens_need_an_agent_that_asks_for_them() -> None:
     assert route.auth.jwt is not None
     written = route.auth.jwt.model_dump(by_alias=True, exclude_none=True)
     assert {**written, "audiences": list(written["audiences"])} == jwt
+
+
+def copying(percent: int, most: int | None = 9) -> Decision:
+    decision = decided((STABLE.hash, 100), (CANARY.hash, 0))
+    return replace(decision, copies=Copies(CANARY.hash, percent, most))
+
+
+def test_copies_are_bounded_by_each_gateway_pod_s_part_rounded_up() -> None:
+    route = next_route(the_world(gateway={"replicas": 2}), copying(10))
+    assert route.shadow == Shadow(hash=CANARY.hash, percent=10, most_requests=5)
+
+
+def test_copies_without_a_bound_of_their_own_keep_the_one_they_had() -> None:
+    first = next_route(the_world(gateway={"replicas": 2}), copying(10))
+    second = next_route(the_world(first, gateway={"replicas": 2}), copying(0, None))
+    assert second.shadow == Shadow(hash=CANARY.hash, percent=0, most_requests=5)
+    assert second.sequence == first.sequence + 1
+
+
+def test_copies_for_a_revision_with_users_are_a_defect() -> None:
+    decision = replace(
+        decided((STABLE.hash, 95), (CANARY.hash, 5)), copies=Copies(CANARY.hash, 10, 9)
+    )
+    with pytest.raises(ValidationError, match="copies are for a revision without users"):
+        next_route(the_world(), decision)

@@ -31,6 +31,8 @@ class Backend:
     """Generations that began, whatever became of them."""
     open_streams: int = 0
     ready: bool = True
+    status: int = 200
+    """Of plain answers."""
     reset_requests: bool = False
     """Reset the connection as soon as a request was read."""
     reset_streams: bool = False
@@ -83,7 +85,8 @@ class Backend:
             raise ConnectionResetError
         if not body.get("stream"):
             said = {"backend": self.name} | ({"usage": self.usage} if self.usage else {})
-            return web.json_response(said | self._choice("message", self.name))
+            body = said | self._choice("message", self.name)
+            return web.json_response(body, status=self.status)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         self.open_streams += 1

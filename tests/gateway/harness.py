@@ -242,6 +242,11 @@ class Gateway:
             headers={key.replace("_", "-"): value for key, value in headers.items()},
         )
 
+    async def answer_stream(self) -> bytes:
+        """The whole of one stream."""
+        async with self.post(stream=True) as answer:
+            return bytes(await answer.read())
+
     async def answer(self) -> tuple[int, str]:
         """Status and serving revision of one plain request; status 0 if none connects."""
         try:

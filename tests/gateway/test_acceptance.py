@@ -97,3 +97,48 @@ def test_an_engine_is_not_sent_to_without_its_authority(native: bool) -> None:
     with pytest.raises(RouteRefused, match="of Secret engines mounted"):
         accepted(text, BOTH, last=LAST)
     assert accepted(text, BOTH, last=LAST, authorities=("engines",)) == route
+
+
+def shadowed(percent: int, *, sequence: int = 6) -> str:
+    """A route that copies so many requests to the second backend."""
+    route = LAST.model_copy(
+        update={
+            "sequence": sequence,
+            "shadow": gateway.Shadow(hash=B, percent=percent, most_requests=8),
+        }
+    )
+    return route.model_dump_json(by_alias=True)
+
+
+def test_copies_begin_only_where_somebody_can_answer_them() -> None:
+    alone: Endpoints = {A: READY}
+    assert accepted(shadowed(10), BOTH, last=LAST).shadow is not None
+    with pytest.raises(RouteRefused, match="shadow of 10 percent for bbbbbbbbbb"):
+        accepted(shadowed(10), alone, last=LAST)
+    copied = accepted(shadowed(10), BOTH, last=LAST)
+    for percent in (10, 5, 0):
+        assert accepted(shadowed(percent), alone, last=copied).shadow is not None
+
+
+@pytest.mark.parametrize(
+    "before, after, reason",
+    [
+        ('"percent":10', '"percent":101', "less than or equal to 100"),
+        (f'"shadow":{{"hash":"{B}"', f'"shadow":{{"hash":"{A}"', "not the default one"),
+        (f'"shadow":{{"hash":"{B}"', '"shadow":{"hash":"cccccccccc"', "has to be a backend"),
+    ],
+    ids=["percent", "stable", "unknown"],
+)
+def test_copies_for_whom_there_can_be_none_are_refused(
+    before: str, after: str, reason: str
+) -> None:
+    text = shadowed(10)
+    assert before in text
+    with pytest.raises(RouteRefused, match=reason):
+        accepted(text.replace(before, after), BOTH, last=LAST)
+
+
+def test_a_revision_with_users_gets_no_copies() -> None:
+    text = shadowed(10).replace('"weight":100', '"weight":95').replace('"weight":0', '"weight":5')
+    with pytest.raises(RouteRefused, match="has weight 5: copies are for a revision without users"):
+        accepted(text, BOTH, last=LAST)

@@ -13,15 +13,18 @@ from speculative_api import gateway
 from speculative_gateway.bootstrap import bootstrap, listener
 from speculative_gateway.configuration import (
     AS_FALLBACK,
+    SHADOW,
     TOKENS,
     WAY,
     Configuration,
     asks,
     content_digest,
+    copying_clusters,
     files,
     from_files,
     named_clusters,
     plan,
+    revision_of,
     shares,
 )
 from speculative_gateway.errors import RouteRefused
@@ -104,6 +107,17 @@ ROUTES = {
         fallback=gateway.Fallback(requests_per_endpoint=32),
         affinity=gateway.Affinity(header="x-session-id", salt="b" * 10),
         max_request_body_bytes=4_194_304,
+    ),
+    "shadow": gateway.Route(
+        owner_uid="u",
+        sequence=11,
+        model="m",
+        default="a" * 10,
+        backends=(
+            gateway.Backend(hash="a" * 10, service="chat-a", weight=100),
+            gateway.Backend(hash="b" * 10, service="chat-c", weight=0),
+        ),
+        shadow=gateway.Shadow(hash="b" * 10, percent=10, most_requests=16),
     ),
     "lane-rules": gateway.Route(
         hosts=("chat.example.com", "*.chat.example.com"),
@@ -224,6 +238,19 @@ UNHURRIED = settings(deadline=None, max_examples=60, suppress_health_check=[Heal
 REVISIONS = ["a" * 10, "b" * 10, "c" * 10, "d" * 10]
 
 
+def _a_shadow(
+    backends: tuple[gateway.Backend, ...], default: str | None
+) -> st.SearchStrategy[gateway.Shadow | None]:
+    """Copies for a backend without users, or none yet for one with some."""
+    found = [
+        gateway.Shadow(hash=each.hash, percent=percent, most_requests=percent + 1)
+        for each in backends
+        for percent in ((0,) if each.weight else (0, 10, 50))
+        if each.hash != default
+    ]
+    return st.sampled_from(found) if found else st.none()
+
+
 @st.composite
 def configurations(draw: st.DrawFn) -> Configuration:
     """Any route with up to three backends, native or not, with endpoints or not."""
@@ -245,15 +272,17 @@ def configurations(draw: st.DrawFn) -> Configuration:
         )
         for name, weight in zip(names[:count], weights, strict=False)
     )
+    default = draw(st.sampled_from(names[:count])) if count else None
     route = gateway.Route(
         owner_uid="u",
         sequence=1,
         model="m",
-        default=draw(st.sampled_from(names[:count])) if count else None,
+        default=default,
         backends=backends,
         native=gateway.Backend(hash=names[3], service=names[3], weight=0)
         if draw(st.booleans())
         else None,
+        shadow=draw(st.none() | _a_shadow(backends, default)),
         fallback=gateway.Fallback(requests_per_endpoint=8) if draw(st.booleans()) else None,
         auth=gateway.Auth(jwt=JWT) if draw(st.booleans()) else None,
     )
@@ -296,7 +325,7 @@ def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Config
     assert (steps[-1] if steps else current) == wanted
     previous = current
     for step in steps:
-        kinds = ("assignments", "clusters", "routes", "weights", "bounds", "tokens")
+        kinds = ("assignments", "clusters", "routes", "weights", "bounds", "tokens", "copies")
         assert sum(getattr(step, kind) != getattr(previous, kind) for kind in kinds) == 1
         aggregates = {name for name in step.clusters if name.endswith(WAY)}
         assert named_clusters(step.routes).keys() <= step.clusters.keys()
@@ -310,6 +339,10 @@ def test_every_step_of_every_plan_is_safe(current: Configuration, wanted: Config
         assert not asks_for_tokens(step) or asks(step.tokens)
         used = shares(step.routes, step.weights)
         assert not used or sum(used.values()) > 0
+        assert copying_clusters(step.routes) <= step.clusters.keys()
+        busy = {revision_of(name) for name, weight in used.items() if weight}
+        copied = {revision_of(name) for name, percent in step.copies.items() if percent}
+        assert not busy & copied
         previous = step
 
 
@@ -333,6 +366,29 @@ def test_a_weight_alone_is_one_step_and_only_the_runtime() -> None:
     assert plan(before, after) == [after]
     changed = [name for name, text in files(after).items() if files(before)[name] != text]
     assert changed == ["rtds.json"]
+
+
+@pytest.mark.parametrize("change", [{"percent": 50}, {"percent": 0}, {"most_requests": 3}])
+def test_another_percentage_of_copies_is_one_step_and_only_the_runtime(
+    change: dict[str, int],
+) -> None:
+    route = ROUTES["shadow"]
+    assert route.shadow is not None
+    other = route.model_copy(update={"shadow": route.shadow.model_copy(update=change)})
+    before, after = (rendered(each, ENDPOINTS, folder=FOLDER) for each in (route, other))
+    assert plan(before, after) == [after]
+    changed = [name for name, text in files(after).items() if files(before)[name] != text]
+    assert changed == ["rtds.json"]
+
+
+def test_copies_end_before_users_come_and_before_the_route_forgets_them() -> None:
+    route = ROUTES["shadow"]
+    gone = route.model_copy(update={"shadow": None})
+    before, after = (rendered(each, ENDPOINTS, folder=FOLDER) for each in (route, gone))
+    first, *rest = plan(before, after)
+    assert first.routes == before.routes
+    assert dict(first.copies) == {"b" * 10 + SHADOW: 0}
+    assert rest[-1] == after
 
 
 def test_the_empty_configuration_names_no_cluster() -> None:

@@ -5,7 +5,7 @@ from tests.gateway.test_configuration import FOLDER, ROUTES
 from speculative_api import gateway
 from speculative_gateway.admin import Host
 from speculative_gateway.render import rendered
-from speculative_gateway.state import Sample, metrics, passed_on
+from speculative_gateway.state import Sample, metrics, never_falling, passed_on
 
 A, B, C = "a" * 10, "b" * 10, "c" * 10
 
@@ -20,7 +20,7 @@ def a_sample(**weights: int) -> Sample:
     return Sample(
         started_at=10.0,
         taken_at=20.0,
-        weights=weights,
+        runtime={f"rev.{name}": str(weight) for name, weight in weights.items()},
         routes=rendered(ROUTES["canary-and-native"], {}, folder=FOLDER).routes,
         hosts={
             A: (Host("10.0.0.1:8000", True), Host("10.0.0.2:8000", False)),
@@ -65,13 +65,82 @@ def test_a_fallback_shows_as_the_two_revisions_it_is_made_of() -> None:
     sample = Sample(
         started_at=10.0,
         taken_at=20.0,
-        weights={f"{A}-way": 95, f"{B}-way": 5},
+        runtime={f"rev.{A}-way": "95", f"rev.{B}-way": "5"},
         routes=rendered(ROUTES["fallback"], {}, folder=FOLDER).routes,
         hosts={**hosts, f"{A}-way": (), f"{B}-way": ()},
         statistics={},
     )
     seen = [(each.hash, each.weight, each.endpoints) for each in sample.clusters()]
     assert seen == [(A, 95, 1), (B, 5, 1), (C, 0, 1)]
+
+
+def a_shadow(percent: str = "10", **counts: int) -> gateway.ShadowState:
+    """The canary's copies as a sample says them; `counts` are its cluster's."""
+    hosts = (Host("10.0.0.1:8000", True),)
+    sample = Sample(
+        started_at=10.0,
+        taken_at=20.0,
+        runtime={f"rev.{A}": "100", f"rev.{B}": "0", f"shadow.{B}-shadow": percent},
+        routes=rendered(ROUTES["shadow"], {}, folder=FOLDER).routes,
+        hosts={A: hosts, B: hosts, f"{B}-shadow": hosts},
+        statistics={f"cluster.{B}-shadow.upstream_{name}": n for name, n in counts.items()},
+    )
+    stable, canary = sample.clusters()
+    assert stable.shadow is None
+    assert (canary.hash, canary.weight, sum(canary.responses.values())) == (B, 0, 0)
+    assert canary.shadow is not None
+    return canary.shadow
+
+
+def test_copies_are_counted_apart_and_those_not_made_are_no_error() -> None:
+    found = a_shadow(
+        rq_2xx=11,
+        rq_4xx=1,
+        rq_5xx=9,
+        rq_active_overflow=6,
+        rq_active=2,
+        rq_pending_active=1,
+        # Three before their answers, which are 503, and two in the middle of theirs.
+        cx_destroy_remote_with_active_rq=5,
+    )
+    assert found == gateway.ShadowState(
+        percent=10,
+        active=3,
+        responses={"2xx": 11, "3xx": 0, "4xx": 1, "5xx": 3},
+        skipped=6,
+        cut=2,
+    )
+
+
+def test_a_count_of_copies_never_falls_in_one_life_of_envoy() -> None:
+    def a_state(started_at: float, **counts: int) -> gateway.GatewayState:
+        canary = gateway.ClusterState(
+            hash=B, weight=0, endpoints=1, active=0, shadow=a_shadow(**counts)
+        )
+        return gateway.GatewayState(envoy_started_at=started_at, sampled_at=1, clusters=(canary,))
+
+    before = a_state(1.0, rq_2xx=7, rq_5xx=5, cx_destroy_remote_with_active_rq=6)
+    # An overflow that was counted and whose 503 was not yet.
+    after = a_state(
+        1.0, rq_2xx=8, rq_5xx=5, rq_active_overflow=1, cx_destroy_remote_with_active_rq=5
+    )
+    shadow = never_falling(after, before).clusters[0].shadow
+    assert shadow is not None
+    assert (shadow.responses["2xx"], shadow.responses["5xx"], shadow.cut) == (8, 5, 1)
+    assert never_falling(after, None) == after
+    another_life = after.model_copy(update={"envoy_started_at": 2.0})
+    assert never_falling(another_life, before) == another_life
+
+
+def test_copies_show_in_the_metrics() -> None:
+    canary = gateway.ClusterState(
+        hash=B, weight=0, endpoints=1, active=0, shadow=a_shadow(rq_2xx=3, rq_active_overflow=2)
+    )
+    text = metrics(gateway.GatewayState(envoy_started_at=1, sampled_at=1, clusters=(canary,)))
+    who = f'revision="{B}",lane="accelerated"'
+    assert f"speculative_gateway_shadow_percent{{{who}}} 10\n" in text
+    assert f"speculative_gateway_shadow_skipped_total{{{who}}} 2\n" in text
+    assert f'speculative_gateway_shadow_responses_total{{{who},class="2xx"}} 3\n' in text
 
 
 def test_without_runtime_weights_the_route_default_is_what_is_used() -> None:

@@ -1,7 +1,7 @@
 """Golden cases: `<case>/input.yaml` describes a world, `output.yaml` is every object rendered.
 
 Keys of an input: `revisions` (name -> spec as a user writes it), `asked` (the
-one the resource holds now), `stable`/`canary` (names), `stored` (names whose
+one the resource holds now), `stable`/`canary` (names), `copies`, `stored` (names whose
 ControllerRevision exists), `scales`, `shares`, `native` (old native pods),
 `ready` (names of revisions with a ready pod), `idle` (that part of status),
 `checked`/`downloaded` (the one that a Job is for).
@@ -15,7 +15,7 @@ import yaml
 from tests.builders import NAME, a_deployment, a_pod, a_record, a_snapshot, a_status, stamp
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
-from speculative_operator.decision import Decision, Scale, Share
+from speculative_operator.decision import Copies, Decision, Scale, Share
 from speculative_operator.desired.objects import desired_objects
 from speculative_operator.desired.revision import native_words, words_of
 from speculative_operator.desired.workers import pod_template
@@ -92,7 +92,12 @@ def _decision(raw: Mapping[str, Any], words: Mapping[str, Words], *, status: Any
         shares=tuple(
             Share(words[item["revision"]].hash, item["weight"]) for item in raw.get("shares", [])
         ),
+        copies=_copies(raw.get("copies"), words),
     )
+
+
+def _copies(raw: Mapping[str, Any] | None, words: Mapping[str, Words]) -> Copies | None:
+    return None if raw is None else Copies(words[raw["revision"]].hash, raw["percent"], raw["most"])
 
 
 def rendered(case: str) -> str:

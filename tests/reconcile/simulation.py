@@ -15,7 +15,14 @@ from typing import Any
 from tests.builders import NOW, a_raw_spec
 
 from speculative_api import labels
-from speculative_api.gateway import ROUTE_KEY, Activity, ClusterState, GatewayState, Route
+from speculative_api.gateway import (
+    ROUTE_KEY,
+    Activity,
+    ClusterState,
+    GatewayState,
+    Route,
+    ShadowState,
+)
 from speculative_api.worker import Digest
 from speculative_operator.cluster.client import MERGE_PATCH, Client
 from speculative_operator.cluster.resources import (
@@ -68,6 +75,9 @@ class Simulation:
     route: Route | None = None
     """What the gateways use."""
     answered: dict[str, int] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)
+    copies_seen: list[int] = field(default_factory=list)
+    """Percentages that the gateways copied, one after the other."""
     fewest_ready: dict[str, int] = field(default_factory=dict)
     """Fewest ready pods of each revision since it had all of them."""
     stuck: set[str] = field(default_factory=set)
@@ -211,6 +221,9 @@ class Simulation:
         weights = tuple((b.hash, b.weight) for b in self.route.backends)
         if not self.weights_seen or self.weights_seen[-1] != weights:
             self.weights_seen.append(weights)
+        percent = self.route.shadow.percent if self.route.shadow else 0
+        if (self.copies_seen or [0])[-1] != percent:
+            self.copies_seen.append(percent)
 
     def _serve(self) -> None:
         """Requests of one step go to ready pods by weight."""
@@ -227,12 +240,20 @@ class Simulation:
                 assert not named, f"{backend.hash} has {backend.weight} percent and no pod"
                 continue
             self.answered[backend.hash] = self.answered.get(backend.hash, 0) + requests
-            for uid in pods:
-                count = self.counts[uid]
-                tokens = requests * TOKENS_A_REQUEST // len(pods)
-                count.requests += requests // len(pods)
-                count.generated += tokens
-                count.accepted += int(tokens * self.acceptance.get(backend.hash, 0.6))
+            self._generate(backend.hash, pods, requests)
+        if shadow := self.route.shadow:
+            pods = [uid for uid, revision in self.revisions.items() if revision == shadow.hash]
+            copies = int(REQUESTS_A_SECOND * STEP_SECONDS * shadow.percent / 100) if pods else 0
+            self.copied[shadow.hash] = self.copied.get(shadow.hash, 0) + copies
+            self._generate(shadow.hash, pods, copies)
+
+    def _generate(self, revision: str, pods: list[str], requests: int) -> None:
+        for uid in pods:
+            count = self.counts[uid]
+            tokens = requests * TOKENS_A_REQUEST // len(pods)
+            count.requests += requests // len(pods)
+            count.generated += tokens
+            count.accepted += int(tokens * self.acceptance.get(revision, 0.6))
 
     # The Source of the reconciler.
 
@@ -268,6 +289,7 @@ class Simulation:
                 endpoints=pods.count(backend.hash),
                 active=0,
                 responses={"2xx": self.answered.get(backend.hash, 0)},
+                shadow=self._shadow(backend.hash),
             )
             for backend in self.route.backends
         )
@@ -283,6 +305,13 @@ class Simulation:
                 requested_at=self.asked_at.timestamp() if self.asked_at > NOW else None,
             ),
         )
+
+    def _shadow(self, revision: str) -> ShadowState | None:
+        shadow = self.route.shadow if self.route else None
+        if shadow is None or shadow.hash != revision:
+            return None
+        answers = {"2xx": self.copied.get(revision, 0)}
+        return ShadowState(percent=shadow.percent, active=0, responses=answers)
 
     def silent_seconds(self, uid: str) -> float:
         del uid

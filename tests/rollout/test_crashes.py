@@ -19,13 +19,12 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from tests.builders import UID, a_spec
+from tests.builders import a_spec
 from tests.rollout.assessments import ALL_FAILED, NOTHING, PROVEN, QUIET, WORSE
 from tests.rollout.cluster_world import ClusterWorld
 from tests.rollout.test_preflight_job import AWAY, LOST, REFUSED
 from tests.rollout.world import PASSES
 
-from speculative_api.gateway import Backend, Route
 from speculative_api.labels import ABORT, PROMOTE
 from speculative_operator.decision import Decision
 from speculative_operator.desired.revision import words_of
@@ -33,7 +32,17 @@ from speculative_operator.rollout.decide import decide
 from speculative_operator.snapshot import CheckView, RevisionRecord
 
 STEPS = [{"weight": 20}, {"pause": {"durationSeconds": 20}}, {"weight": 60}, {"pause": {}}]
+SHADOW = {"shadow": {"percent": 40, "durationSeconds": 20, "maxConcurrentRequests": 8}}
 MODES: dict[str, dict[str, Any]] = {
+    "shadow first": {
+        "guard": {"durationSeconds": 30},
+        "steps": [SHADOW, {"shadow": {"percent": 80}}, *STEPS],
+    },
+    "shadow between": {
+        "guard": {"durationSeconds": 30, "keep": "One"},
+        "dynamicStable": True,
+        "steps": [*STEPS[:2], SHADOW, *STEPS[2:]],
+    },
     "surge": {"guard": {"durationSeconds": 30, "keep": "One"}},
     "dynamic": {"guard": {"durationSeconds": 30}, "dynamicStable": True},
     "in place": {"guard": {"durationSeconds": 30, "keep": "None"}, "capacity": "InPlace"},
@@ -64,7 +73,8 @@ class CrashingWorld(ClusterWorld):
 
     def cut_off(self, writes: int) -> None:
         """One pass of which only the first so many writes are made."""
-        decision = decide(self.snapshot(), self.assessment)
+        self.looked = self.snapshot()
+        decision = decide(self.looked, self.assessment)
         self.writes_left = writes
         asked: dict[str, int] = {}
         if self.decisions:
@@ -75,7 +85,7 @@ class CrashingWorld(ClusterWorld):
             self._make_job(decision)
         # The route stands before the workers' Deployments, as in `desired_objects`.
         if self._written():
-            self._write_route(decision)
+            self.write_route(decision)
         for scale in decision.scales:
             if self._written():
                 number = len(self.records) + 1
@@ -87,25 +97,11 @@ class CrashingWorld(ClusterWorld):
         self._kubernetes(self.decisions[-1])
         self._gateway_follows()
 
-    def _write_route(self, decision: Decision) -> None:
-        backends = tuple(
-            Backend(hash=share.hash, service=share.hash, weight=share.weight)
-            for share in decision.shares
-        )
-        if backends and (self.route is None or self.route.backends != backends):
-            sequence = self.route.sequence + 1 if self.route else 1
-            self.route = Route(
-                owner_uid=UID,
-                sequence=sequence,
-                model="chat",
-                default=backends[0].hash,
-                backends=backends,
-            )
-
     def _gateway_follows(self) -> None:
         if self.route is not None and not self.deaf:
             self.used_sequence = self.route.sequence
             self.used = tuple((b.hash, b.weight) for b in self.route.backends)
+            self.used_shadow = self.route.shadow
 
 
 def _with_replicas(decision: Decision, scales: Any, asked: dict[str, int]) -> Decision:
@@ -151,6 +147,9 @@ class Operator(RuleBasedStateMachine):
         """One pass, whole or cut off: who serves is not taken away from under its traffic."""
         world = self.world
         serving = [name for name, weight in world.used if weight and world.ready(name)]
+        copied = world.used_shadow
+        if copied is not None and copied.percent and world.ready(copied.hash):
+            serving.append(copied.hash)
         if writes is None:
             world.look(5)
         else:
@@ -193,7 +192,7 @@ class Operator(RuleBasedStateMachine):
         """From wherever it is, an abort takes the canary out of every gateway and of status."""
         world, canary = self.world, self.world.status.canary
         assert canary is not None
-        world.deaf, world.loading = False, 1
+        world.deaf, world.loading, world.copies = False, 1, {}
         world.annotations[ABORT] = f"{canary.hash}@{len(world.decisions)}"
         for _ in range(150):
             self._look()
@@ -212,6 +211,7 @@ class Operator(RuleBasedStateMachine):
         world = self.world
         for weights in (dict(world.used), {b.hash: b.weight for b in world.route.backends}):
             assert not weights or sum(weights.values()) == 100
+        self._copies_are_safe()
         status = world.status
         assert status.stable is not None
         assert status.stable.hash not in {entry.hash for entry in status.retiring}
@@ -220,6 +220,24 @@ class Operator(RuleBasedStateMachine):
             made = {pod.hash for pod in world.things}
             assert made <= world.passed, "a pod was made before its revision was checked"
         self._never_backwards()
+
+    def _copies_are_safe(self) -> None:
+        """No revision has copies and users at once, and none is chosen for them unready."""
+        world = self.world
+        for weights, shadow in (
+            (dict(world.used), world.used_shadow),
+            ({b.hash: b.weight for b in world.route.backends}, world.route.shadow),
+        ):
+            assert shadow is None or not shadow.percent or weights[shadow.hash] == 0
+        copies = world.decisions[-1].copies
+        if copies is not None and copies.percent:
+            assert world.looked is not None
+            assert world.looked.ready_pods(copies.hash) > 0
+
+    @rule(copies=st.integers(0, 2))
+    def copies_are_answered(self, copies: int) -> None:
+        canary = self.world.status.canary
+        self.world.copies = {canary.hash: copies} if canary else {}
 
     def _never_backwards(self) -> None:
         """A trial's steps only rise, unless it is another trial."""
@@ -237,7 +255,7 @@ class Operator(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        world.deaf, world.loading, world.assessment = False, 1, QUIET
+        world.deaf, world.loading, world.assessment, world.copies = False, 1, QUIET, {}
         world.checks.clear()
         for number in range(300):
             canary, status = world.status.canary, world.status

@@ -8,9 +8,15 @@ from tests.rollout.world import World
 
 from speculative_api.labels import ABORT, PROMOTE, RETRY
 from speculative_api.worker import Termination
+from speculative_operator.decision import Decision
 
 ROLLOUT = {
-    "steps": [{"weight": 20}, {"pause": {"durationSeconds": 60}}, {"weight": 60}],
+    "steps": [
+        {"shadow": {"percent": 30, "durationSeconds": 60}},
+        {"weight": 20},
+        {"pause": {"durationSeconds": 60}},
+        {"weight": 60},
+    ],
     "guard": {"durationSeconds": 60},
     "progressDeadlineSeconds": 120,
 }
@@ -70,6 +76,19 @@ def act(world: World, action: str, value: object) -> float:
     return 1.0
 
 
+def check_copies(world: World, decision: Decision) -> None:
+    """Copies are for a ready canary without users, beside stable that has them all."""
+    copies = decision.copies
+    if copies is None:
+        return
+    weights = {share.hash: share.weight for share in decision.shares}
+    assert copies.hash in weights
+    if copies.percent:
+        assert (weights[copies.hash], decision.shares[0].weight) == (0, 100)
+        assert world.looked is not None
+        assert world.looked.ready_pods(copies.hash) > 0
+
+
 def check(world: World) -> None:
     decision, status = world.decisions[-1], world.status
     if decision.shares:
@@ -80,6 +99,7 @@ def check(world: World) -> None:
     scaled = [scale.hash for scale in decision.scales]
     assert len(set(scaled)) == len(scaled)
     assert set(hashes) <= set(scaled)
+    check_copies(world, decision)
     assert not (status.canary and status.guard)
     if status.stable is not None:
         assert hashes[0] == status.stable.hash

@@ -9,7 +9,14 @@ from datetime import datetime, timedelta
 
 from tests.builders import NOW, UID
 
-from speculative_api.gateway import Backend, ClusterState, GatewayState, Route
+from speculative_api.gateway import (
+    Backend,
+    ClusterState,
+    GatewayState,
+    Route,
+    Shadow,
+    ShadowState,
+)
 from speculative_api.v1alpha1 import (
     GatewayMode,
     SpeculativeDeploymentSpec,
@@ -63,12 +70,18 @@ class World:
     route: Route | None = None
     used: tuple[tuple[str, int], ...] = ()
     """What the gateway uses: hash and weight."""
+    used_shadow: Shadow | None = None
+    """The copies that the gateway makes."""
+    copies: dict[str, int] = field(default_factory=dict)
+    """Copies in flight, by revision."""
     used_sequence: int = -1
     """Sequence of the route that it uses."""
     deaf: bool = False
     """The gateway answers and does not follow."""
     events: list[Event] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    looked: Snapshot | None = None
+    """What the last decision was made from."""
 
     def snapshot(self) -> Snapshot:
         pods = tuple(
@@ -89,6 +102,7 @@ class World:
                 weight=weight,
                 endpoints=sum(self.pods.get(hash_, [])),
                 active=self.active.get(hash_, 0),
+                shadow=self._shadow_state(hash_),
             )
             for hash_, weight in self.used
         )
@@ -151,6 +165,11 @@ class World:
         goes_on = entry is not None and entry.outcome is None
         self.jobs = {entry.started_at} if entry is not None and goes_on else set()
 
+    def _shadow_state(self, hash_: str) -> ShadowState | None:
+        if self.used_shadow is None or self.used_shadow.hash != hash_:
+            return None
+        return ShadowState(percent=self.used_shadow.percent, active=self.copies.get(hash_, 0))
+
     def _http_route(self) -> HttpRoute | None:
         if self.spec.gateway.mode is not GatewayMode.GATEWAY_API or not self.used:
             return None
@@ -159,7 +178,7 @@ class World:
 
     def look(self, seconds: float = 1.0) -> Decision:
         """One pass and its effects; time goes on and the world follows."""
-        snapshot = self.snapshot()
+        snapshot = self.looked = self.snapshot()
         decision = decide(snapshot, self.assessment)
         self.decisions.append(decision)
         self.status = decision.status
@@ -195,20 +214,32 @@ class World:
         if self.route is not None and not self.deaf:
             self.used_sequence = self.route.sequence
             self.used = tuple((b.hash, b.weight) for b in self.route.backends)
+            self.used_shadow = self.route.shadow
+        self.write_route(decision)
+
+    def write_route(self, decision: Decision) -> None:
+        """What the ConfigMap says from now on."""
         if not decision.shares:
             return
         backends = tuple(
             Backend(hash=share.hash, service=share.hash, weight=share.weight)
             for share in decision.shares
         )
-        if self.route is None or self.route.backends != backends:
-            sequence = self.route.sequence + 1 if self.route else 1
+        wanted = decision.copies
+        shadow = None
+        if wanted is not None:
+            had = self.route.shadow if self.route else None
+            most = wanted.most or (had.most_requests if had else 1)
+            shadow = Shadow(hash=wanted.hash, percent=wanted.percent, most_requests=most)
+        before = self.route
+        if before is None or (before.backends, before.shadow) != (backends, shadow):
             self.route = Route(
                 owner_uid=UID,
-                sequence=sequence,
+                sequence=before.sequence + 1 if before else 1,
                 model="chat",
                 default=backends[0].hash,
                 backends=backends,
+                shadow=shadow,
             )
 
     def settle(self, looks: int = 30, seconds: float = 1.0) -> None:

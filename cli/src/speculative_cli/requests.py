@@ -130,7 +130,8 @@ def _past_a_step(
         return f"canary {canary.hash} is past step {step} already, in {at}"
     if step is not None and step != canary.step + 1:
         raise Refused(f"canary {canary.hash} is in {at}, not in step {step}")
-    if way is Way.PAUSE and steps[canary.step].pause is None and canary.held is None:
+    waits = steps[canary.step].pause or steps[canary.step].shadow
+    if way is Way.PAUSE and waits is None and canary.held is None:
         raise Refused(
             f"canary {canary.hash} is in {at}, a weight on its "
             "way to the gateways, not a pause: ask again in a moment, or with --skip-step"

@@ -162,7 +162,8 @@ def _is_paused(resource: Resource) -> bool:
 
 
 def _waits_for_person(step: RolloutStep | None) -> bool:
-    return step is not None and step.pause is not None and step.pause.duration_seconds is None
+    waits = (step.pause or step.shadow) if step is not None else None
+    return waits is not None and waits.duration_seconds is None
 
 
 def is_current(resource: Resource) -> bool:
@@ -186,9 +187,12 @@ def _labelled(label: str, values: list[str]) -> list[str]:
 def _step_words(step: RolloutStep) -> str:
     if step.weight is not None:
         return f"weight {step.weight} %"
-    if step.pause is None or step.pause.duration_seconds is None:
-        return "pause until promote"
-    return f"pause of at most {step.pause.duration_seconds} s"
+    waits = step.shadow or step.pause
+    head = f"shadow {step.shadow.percent} %" if step.shadow is not None else "pause"
+    if waits is None or waits.duration_seconds is None:
+        return f"{head} until promote"
+    of = "for" if step.shadow is not None else "of"
+    return f"{head} {of} at most {waits.duration_seconds} s"
 
 
 def _following(resource: Resource, canary: CanaryStatus, now: datetime) -> list[str]:
@@ -198,12 +202,14 @@ def _following(resource: Resource, canary: CanaryStatus, now: datetime) -> list[
     if resource.step is None:
         return []
     then = f"then {_step_words(steps[after])}" if after < len(steps) else "then promotion"
-    pause = resource.step.pause
-    if pause is None or canary.held is not None or _is_paused(resource):
+    waits = resource.step.pause or resource.step.shadow
+    if waits is None or canary.held is not None or _is_paused(resource):
         return [then]
-    if pause.duration_seconds is None:
+    if waits.duration_seconds is None:
         return [f"{then}, after promote"]
-    until = later(canary.step_started_at, pause.duration_seconds, now)
+    if resource.step.shadow is not None and canary.shadow_observed_at is None:
+        return [f"{then}, {waits.duration_seconds} s after every gateway copies, at the latest"]
+    until = later(canary.step_started_at, waits.duration_seconds, now)
     return [f"{then}, {until} at the latest"]
 
 

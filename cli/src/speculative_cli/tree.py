@@ -136,6 +136,10 @@ def _canary(canary: CanaryStatus) -> str:
     weight = f"{canary.weight} %"
     if canary.observed_weight != canary.weight:
         weight += f" (gateways: {canary.observed_weight} %)"
+    if canary.shadow or canary.observed_shadow:
+        weight = f"shadow {canary.shadow} %"
+        if canary.observed_shadow != canary.shadow:
+            weight += f" (gateways: {canary.observed_shadow} %)"
     head = f"canary  {canary.revision} ({canary.hash})  {weight}"
     ready = f"{canary.ready_replicas}/{canary.replicas} ready"
     return f"{head}  {ready}{_figure(canary.acceptance_length)}"

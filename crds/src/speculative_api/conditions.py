@@ -37,6 +37,7 @@ class Reason(StrEnum):
     PREFLIGHT_STALLED = "PreflightStalled"
     MODELS_DOWNLOADING = "ModelsDownloading"
     MODELS_DOWNLOADED = "ModelsDownloaded"
+    CANARY_SHADOWED = "CanaryShadowed"
     CANARY_WEIGHTED = "CanaryWeighted"
     CAPACITY_BLOCKED = "CapacityBlocked"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
@@ -117,6 +118,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     "again by itself.",
     Reason.IMAGE_UNAVAILABLE: "The image of the canary's pods can't be pulled; parked likewise.",
     Reason.HUB_UNREACHABLE: "The canary's pods can't reach the model hub; parked likewise.",
+    Reason.CANARY_SHADOWED: "A canary answers copies of requests, to nobody, and is judged.",
     Reason.CANARY_WEIGHTED: "A canary gets its share of the traffic and is judged.",
     Reason.CANARY_PAUSED: "The rollout waits for `kubectl speculative promote` or `abort`.",
     Reason.PAUSED_ON_REQUEST: "A person holds the rollout where it is; judging goes on.",

@@ -115,6 +115,18 @@ class LaneRule(_Lenient):
     """By chance, so many of the requests that get here."""
 
 
+class Shadow(_Lenient):
+    """Copies of the accelerated lane's requests for a revision without weight; nobody gets their
+    answers."""
+
+    hash: Hash
+    """One of the backends, and not the default one."""
+    percent: Percent
+    """Of the requests that are copied; 0 keeps the cluster warm without any."""
+    most_requests: int = Field(ge=1)
+    """Copies that one gateway pod may have in flight; of more no copy is made."""
+
+
 class RateLimit(_Lenient):
     """What one gateway pod lets in of each API key."""
 
@@ -157,6 +169,9 @@ class Route(_Lenient):
     native: Backend | None = None
     lane_rules: tuple[LaneRule, ...] = ()
     """For requests that name no lane themselves; a rule to `native` counts only while it is."""
+    shadow: Shadow | None = None
+    """Goes with a backend of weight 0 and stays beside it at 0 percent: what comes and goes
+    rewrites the route, which fills every bucket of the limits anew."""
     fallback: Fallback | None = None
     """From the first backend to `native`; without `native` it means nothing."""
     waiting: Waiting | None = None
@@ -187,6 +202,36 @@ class Route(_Lenient):
             raise ValueError(f"default: {self.default} is not among the backends")
         return self
 
+    @model_validator(mode="after")
+    def _shadowed(self) -> Self:
+        if self.shadow is None:
+            return self
+        shadow = self.shadow
+        weights = {backend.hash: backend.weight for backend in self.backends}
+        if shadow.hash not in weights or shadow.hash == self.default:
+            raise ValueError(f"shadow: {shadow.hash} has to be a backend, and not the default one")
+        if shadow.percent and weights[shadow.hash]:
+            raise ValueError(
+                f"shadow: {shadow.hash} has weight {weights[shadow.hash]}: copies are for a "
+                "revision without users"
+            )
+        return self
+
+
+class ShadowState(_Lenient):
+    """What Envoy says about the copies for one revision; counters since `envoy_started_at`."""
+
+    percent: Percent
+    """The final value that Envoy uses, read back."""
+    active: Count
+    """Copies in flight."""
+    responses: dict[str, Count] = Field(default_factory=dict)
+    """Answers by class, as in `ClusterState`; none of them reached a user."""
+    skipped: Count = 0
+    """Copies that were not made, as too many were in flight; not among `responses`."""
+    cut: Count = 0
+    """Copies whose worker broke off after its answer had begun."""
+
 
 class ClusterState(_Lenient):
     """What Envoy itself says about one revision's cluster; counters since `envoy_started_at`."""
@@ -206,6 +251,8 @@ class ClusterState(_Lenient):
     """Requests that were refused because too many were in flight; not among `responses`."""
     cut: Count = 0
     """Requests whose upstream broke off after the response had begun."""
+    shadow: ShadowState | None = None
+    """While Envoy can send it copies; never among the figures above."""
 
 
 class Activity(_Lenient):

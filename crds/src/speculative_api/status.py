@@ -64,6 +64,20 @@ class CanaryStatus(Model):
         description="Percent that every gateway was last seen to use: with dynamicStable, stable "
         "has pods for the rest.",
     )
+    shadow: int = Field(
+        default=0, description="Percent of users' requests that are to be copied to it."
+    )
+    observed_shadow: int = Field(
+        default=0, description="Highest percent that any gateway copies to it."
+    )
+    shadow_started_at: str | None = Field(
+        default=None,
+        description="When its last copies were decided (RFC 3339); what came before is no evidence "
+        "of what comes after.",
+    )
+    shadow_observed_at: str | None = Field(
+        default=None, description="When every gateway made them (RFC 3339)."
+    )
     replicas: int = Field(default=0, description="Pods asked for.")
     ready_replicas: int = Field(default=0, description="Pods ready.")
     acceptance_length: str | None = Field(

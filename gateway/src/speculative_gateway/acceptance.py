@@ -77,3 +77,20 @@ def _refuse_dead_ends(
                 f"route refused: weight {each.weight} for {each.hash}, "
                 f"but service {each.service} has no ready endpoint"
             )
+    _refuse_copies_for_nobody(route, endpoints, last)
+
+
+def _refuse_copies_for_nobody(
+    route: gateway.Route, endpoints: Endpoints, last: gateway.Route | None
+) -> None:
+    """Nor are copies made for a revision that could not answer one."""
+    shadow, before = route.shadow, last.shadow if last else None
+    known = before.percent if shadow and before and before.hash == shadow.hash else 0
+    if shadow is None or shadow.percent <= known:
+        return
+    service = next(each.service for each in route.backends if each.hash == shadow.hash)
+    if not endpoints.get(service):
+        raise RouteRefused(
+            f"route refused: shadow of {shadow.percent} percent for {shadow.hash}, but service "
+            f"{service} has no ready endpoint"
+        )

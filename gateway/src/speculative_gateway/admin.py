@@ -16,6 +16,7 @@ from .configuration import (
     asks,
     bounds_of,
     content_digest,
+    copies_of,
     shares,
     weights_of,
 )
@@ -24,6 +25,9 @@ from .errors import EnvoySlow, EnvoyUnreachable
 TIMEOUT_SECONDS = 2.0
 _REVISION_STATISTICS = (
     r"/stats?format=json&filter=^(cluster\.[0-9a-f]{10}\.upstream_rq_(pending_)?active"
+    r"|cluster\.[0-9a-f]{10}-shadow\.upstream_"
+    r"(rq_((pending_)?active(_overflow)?|pending_overflow|[2-5]xx)"
+    r"|cx_destroy_remote_with_active_rq)"
     r"|speculative\.answers\.revision\.[0-9a-f]{10}\..*)$"
 )
 _FIGURES = (
@@ -73,10 +77,6 @@ class Admin:
         """Final value of every runtime key."""
         entries = (await self._json("/runtime")).get("entries", {})
         return {key: entry["final_value"] for key, entry in entries.items()}
-
-    async def weights(self) -> dict[str, int]:
-        """Final value of every revision's weight."""
-        return weights_of(await self.runtime())
 
     async def routes(self) -> dict[str, Any]:
         """The route configuration in use; empty before the first."""
@@ -181,6 +181,8 @@ async def differences(
         found.append("what is asked of tokens differs")
     if bounds != wanted.bounds:
         found.append(f"bounds are {bounds}, need {dict(wanted.bounds)}")
+    if (copies := copies_of(runtime)) != wanted.copies:
+        found.append(f"copied percentages are {copies}, need {dict(wanted.copies)}")
     digests = await admin.cluster_digests()
     asked_digests = {name: content_digest(each) for name, each in wanted.clusters.items()}
     if digests != asked_digests:

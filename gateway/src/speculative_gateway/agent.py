@@ -34,7 +34,7 @@ from .render import NO_KEY_SET, NO_KEYS, rendered
 from .serving import serving
 from .settings import Settings
 from .source import FromDirectory, Observation, Source
-from .state import Sample, metrics, passed_on
+from .state import Sample, metrics, never_falling, passed_on
 
 _log = logging.getLogger("speculative_gateway.agent")
 
@@ -89,6 +89,8 @@ class Agent:
         self._turned_at = time.monotonic()
         self._sampling = asyncio.Lock()
         self._sample: tuple[float, gateway.GatewayState] | None = None
+        self._counted: gateway.GatewayState | None = None
+        """The last reading, however old."""
         self._changes = 0
         """How often another route came into use: a reading from before says nothing about it."""
 
@@ -278,7 +280,8 @@ class Agent:
                 now, changes = time.monotonic(), self._changes
                 sample = await self._read()
                 if changes == self._changes:
-                    self._sample = (now, self._state(sample))
+                    self._counted = never_falling(self._state(sample), self._counted)
+                    self._sample = (now, self._counted)
             return self._sample[1]
 
     async def woken(self, request: web.Request) -> web.Response:
@@ -300,7 +303,7 @@ class Agent:
         sample = Sample(
             started_at=life.started_at,
             taken_at=time.time(),
-            weights=await self._admin.weights(),
+            runtime=await self._admin.runtime(),
             routes=await self._admin.routes(),
             hosts=await self._admin.hosts(),
             statistics=await self._admin.statistics(),

@@ -28,6 +28,10 @@ AS_FALLBACK = "-fallback"
 """Suffix of native's second cluster: the same endpoints with a bound on requests of its own."""
 WAITING = "waiting"
 """Name of the cluster that is the agent, behind every revision."""
+SHADOW = "-shadow"
+"""Suffix of the cluster that a revision's copies go to: the same endpoints, counted apart."""
+SHADOW_PREFIX = "shadow"
+"""Percent of requests that are copied to a cluster: the runtime key `shadow.<cluster>`."""
 CONTENT = "speculative.content"
 """Metadata key with a digest of the resource's own content: seeing it in
 Envoy's dump proves the content is in use (a version text proves nothing)."""
@@ -51,6 +55,8 @@ class Configuration:
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Most requests in flight, by cluster; in the runtime, since a cluster that changes counts
     its answers anew."""
+    copies: Mapping[str, int] = field(default_factory=dict)
+    """Percent of the accelerated lane's requests that are copied, by the copies' cluster."""
 
     def hosts(self, revision: str) -> frozenset[str]:
         """Addresses `ip:port` that a revision's cluster should have."""
@@ -88,7 +94,7 @@ def marked(resource: dict[str, Any]) -> dict[str, Any]:
 
 def revision_of(cluster: str) -> str:
     """The revision that a cluster counts for."""
-    return cluster.removesuffix(WAY).removesuffix(AS_FALLBACK)
+    return cluster.removesuffix(WAY).removesuffix(AS_FALLBACK).removesuffix(SHADOW)
 
 
 def content_digest(resource: Mapping[str, Any]) -> str:
@@ -117,9 +123,28 @@ def named_clusters(routes: Mapping[str, Any]) -> dict[str, int | None]:
     return found
 
 
+def copying_clusters(routes: Mapping[str, Any]) -> frozenset[str]:
+    """Clusters that a route configuration may send copies to."""
+    return frozenset(
+        policy["cluster"]
+        for host in routes.get("virtual_hosts", [])
+        for entry in host.get("routes", [])
+        for policy in entry.get("route", {}).get("request_mirror_policies", [])
+    )
+
+
 def weights_of(layer: Mapping[str, Any]) -> dict[str, int]:
     """The weights among the runtime's keys, by cluster."""
-    prefix = f"{WEIGHT_PREFIX}."
+    return _numbers(layer, WEIGHT_PREFIX)
+
+
+def copies_of(layer: Mapping[str, Any]) -> dict[str, int]:
+    """The percentages of copied requests among the runtime's keys, by cluster."""
+    return _numbers(layer, SHADOW_PREFIX)
+
+
+def _numbers(layer: Mapping[str, Any], name: str) -> dict[str, int]:
+    prefix = f"{name}."
     return {
         key.removeprefix(prefix): int(value)
         for key, value in layer.items()
@@ -150,17 +175,21 @@ def shares(routes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, i
 def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     """Configurations to write and read back one after the other; each changes one kind of file.
 
-    Add: endpoints, bounds, clusters, tokens, route, weights. Remove: weights,
-    route, tokens, clusters, bounds, endpoints. Weights go before the route as
-    well, unless that would leave the old route with nothing to send to.
+    Add: endpoints, bounds, clusters, tokens, route, weights, copies. Remove:
+    copies, weights, route, tokens, clusters, bounds, endpoints. Weights go
+    before the route as well, unless that would leave the old route with nothing
+    to send to. Fewer copies come before everything and more after it, so that
+    no revision has copies and users at once.
     """
-    steps = [
-        replace(current, assignments={**current.assignments, **wanted.assignments}),
-    ]
+    fewer = {
+        name: min(percent, wanted.copies.get(name, 0)) for name, percent in current.copies.items()
+    }
+    steps = [replace(current, copies=fewer)]
 
     def then(**change: Any) -> None:
         steps.append(replace(steps[-1], **change))
 
+    then(assignments={**current.assignments, **wanted.assignments})
     then(bounds={**current.bounds, **wanted.bounds})
     then(clusters={**current.clusters, **wanted.clusters})
     if asks(wanted.tokens) or not current.tokens:
@@ -174,6 +203,7 @@ def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     then(weights=wanted.weights)
     then(clusters=wanted.clusters)
     then(bounds=wanted.bounds)
+    then(copies=wanted.copies)
     then(assignments=wanted.assignments)
     changed = []
     for previous, step in zip([current, *steps], steps, strict=False):
@@ -209,6 +239,10 @@ def files(configuration: Configuration) -> dict[str, str]:
                     for name, weight in configuration.weights.items()
                 },
                 **{bound_key(name): bound for name, bound in configuration.bounds.items()},
+                **{
+                    f"{SHADOW_PREFIX}.{name}": percent
+                    for name, percent in configuration.copies.items()
+                },
             },
         },
     )
@@ -240,4 +274,5 @@ def from_files(texts: Mapping[str, str]) -> Configuration:
         routes=routes[0],
         weights=weights_of(runtime[0]["layer"]),
         bounds=bounds_of(runtime[0]["layer"]),
+        copies=copies_of(runtime[0]["layer"]),
     )

@@ -13,11 +13,20 @@ from typing import Any
 
 from speculative_api import gateway, labels
 
-from .configuration import WAITING, WAY, Configuration, marked, revision_of, watched
+from .configuration import (
+    SHADOW,
+    WAITING,
+    WAY,
+    Configuration,
+    marked,
+    revision_of,
+    watched,
+)
 from .errors import RouteRefused
 from .fallback import ANSWERED, destination, has_ways, spare_of, ways
 from .keys import Keys
 from .routes import routes
+from .shadow import bounds, copied_to, copies
 from .tokens import KeySet, tokens
 from .upstream_tls import PROBE, encrypted
 from .waiting import waiting_cluster
@@ -75,6 +84,10 @@ def rendered(
         each.hash: _cluster(each.hash, folder, eject=50 if index == 0 else 0, tls=each.tls)
         for index, each in enumerate(revisions)
     }
+    if (copied := copied_to(route)) is not None:
+        name = copied.hash + SHADOW
+        assignments[name] = _assignment(name, copied.hash, endpoints.get(copied.service, ()))
+        clusters[name] = _cluster(name, folder, eject=0, tls=copied.tls)
     if (spare := spare_of(route)) is not None:
         ready = endpoints.get(spare.native.service, ())
         assignments[spare.cluster] = _assignment(spare.cluster, spare.native.hash, ready)
@@ -104,7 +117,9 @@ def rendered(
             each.hash: each.requests_per_endpoint * max(1, len(endpoints.get(each.service, ())))
             for each in revisions
             if each.requests_per_endpoint is not None
-        },
+        }
+        | bounds(route),
+        copies=copies(route),
     )
 
 
@@ -189,7 +204,7 @@ def _cluster(
             }
         },
     }
-    if (revision := revision_of(name)) != name:
+    if not name.endswith(SHADOW) and (revision := revision_of(name)) != name:
         # Its requests are the revision's, in every counter and log line.
         cluster["alt_stat_name"] = revision
     if eject:

@@ -11,6 +11,7 @@ from .keys import Keys
 from .lanes import by_rule
 from .logs import LANE
 from .policies import NO_POLICIES, policies
+from .shadow import mirroring
 from .waiting import named, with_another_try
 
 NO_LANE = "There is no native lane. Leave out the header " + labels.LANE_HEADER + "."
@@ -42,7 +43,9 @@ def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     main = {"prefix": "/v1/"}
     if route.backends:
         accelerated = _towards(
-            main, route, {"weighted_clusters": _split(route), **_stickiness(route)}
+            main,
+            route,
+            {"weighted_clusters": _split(route), **_stickiness(route), **mirroring(route)},
         )
     else:
         accelerated = _answer(main, 503, NO_BACKEND)

@@ -8,7 +8,16 @@ from typing import Any
 from speculative_api import gateway
 
 from .admin import Host
-from .configuration import WAITING, named_clusters, revision_of, shares
+from .configuration import (
+    SHADOW,
+    WAITING,
+    copies_of,
+    copying_clusters,
+    named_clusters,
+    revision_of,
+    shares,
+    weights_of,
+)
 from .logs import LANE, OVERFLOW, STATISTICS
 
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
@@ -31,16 +40,16 @@ class Sample:
 
     started_at: float
     taken_at: float
-    weights: Mapping[str, int]
+    runtime: Mapping[str, str]
+    """Final value of every key."""
     routes: Mapping[str, Any]
     hosts: Mapping[str, tuple[Host, ...]]
     statistics: Mapping[str, int]
 
     def clusters(self) -> tuple[gateway.ClusterState, ...]:
         """Every revision that Envoy has a cluster for."""
-        used = {
-            revision_of(name): weight for name, weight in shares(self.routes, self.weights).items()
-        }
+        weights = shares(self.routes, weights_of(self.runtime))
+        used = {revision_of(name): weight for name, weight in weights.items()}
         return tuple(
             self._cluster(name, used.get(name, 0), self.hosts.get(name, ()))
             for name in sorted({revision_of(cluster) for cluster in self.hosts} - {WAITING})
@@ -64,6 +73,30 @@ class Sample:
             },
             shed=sum(n for answer, n in answers.items() if OVERFLOW in answer.flags),
             cut=sum(n for answer, n in answers.items() if answer.cut),
+            shadow=self._shadow(name + SHADOW) if name + SHADOW in self.hosts else None,
+        )
+
+    def _shadow(self, cluster: str) -> gateway.ShadowState:
+        """Copies have no line in the log: the cluster's own counters say how they fared.
+
+        They hold our refusals too, each a 503 of ours among the 5xx. A worker that breaks off
+        is a closed connection, before its answer a 503 as well: what is not among the 5xx
+        was cut, at least (measured, Envoy 1.40).
+        """
+
+        def count(statistic: str) -> int:
+            return self.statistics.get(f"cluster.{cluster}.upstream_{statistic}", 0)
+
+        skipped = count("rq_active_overflow") + count("rq_pending_overflow")
+        classes = {each: count(f"rq_{each}") for each in CLASSES}
+        failed = max(0, classes["5xx"] - skipped)
+        copied = cluster in copying_clusters(self.routes)
+        return gateway.ShadowState(
+            percent=copies_of(self.runtime).get(cluster, 0) if copied else 0,
+            active=count("rq_active") + count("rq_pending_active"),
+            responses={**classes, "5xx": failed},
+            skipped=skipped,
+            cut=max(0, count("cx_destroy_remote_with_active_rq") - failed),
         )
 
 
@@ -93,6 +126,36 @@ class _Answer:
         An answer that ends before its first byte is a plain 503 to the user.
         """
         return 0 < self.status < 500 and bool(self.flags & BROKEN)
+
+
+def never_falling(
+    state: gateway.GatewayState, before: gateway.GatewayState | None
+) -> gateway.GatewayState:
+    """The state without counts of copies that fell since the one before, in one life of Envoy.
+
+    They are differences of counters that are not read in the same instant; whoever adds up
+    what came in between would take a count that falls for a new beginning.
+    """
+    if before is None or before.envoy_started_at != state.envoy_started_at:
+        return state
+    known = {each.hash: each.shadow for each in before.clusters}
+    return state.model_copy(
+        update={
+            "clusters": tuple(
+                each.model_copy(update={"shadow": _at_least(each.shadow, known.get(each.hash))})
+                for each in state.clusters
+            )
+        }
+    )
+
+
+def _at_least(
+    shadow: gateway.ShadowState | None, before: gateway.ShadowState | None
+) -> gateway.ShadowState | None:
+    if shadow is None or before is None:
+        return shadow
+    responses = {k: max(n, before.responses.get(k, 0)) for k, n in shadow.responses.items()}
+    return shadow.model_copy(update={"responses": responses, "cut": max(shadow.cut, before.cut)})
 
 
 def _answers(statistics: Mapping[str, int], revision: str) -> dict[_Answer, int]:
@@ -153,7 +216,22 @@ def metrics(state: gateway.GatewayState) -> str:
         add("cut_total", "counter", "Answers that broke off.", each.cut, **who)
         for kind, value in each.responses.items():
             add("responses_total", "counter", "Answers by class.", value, **who, **{"class": kind})
+        if each.shadow is not None:
+            for name, form, text, value in _copies(each.shadow):
+                add(f"shadow_{name}", form, text, value, **who)
+            for kind, value in each.shadow.responses.items():
+                told = "Answers to copies by class."
+                add("shadow_responses_total", "counter", told, value, **who, **{"class": kind})
     lines = []
     for name, (kind, text, samples) in families.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples]
     return "\n".join(lines) + "\n"
+
+
+def _copies(shadow: gateway.ShadowState) -> tuple[tuple[str, str, str, int], ...]:
+    return (
+        ("percent", "gauge", "Percent of requests that are copied.", shadow.percent),
+        ("active_requests", "gauge", "Copies in flight.", shadow.active),
+        ("skipped_total", "counter", "Copies not made, as too many were.", shadow.skipped),
+        ("cut_total", "counter", "Answers to copies that broke off.", shadow.cut),
+    )

@@ -38,18 +38,30 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """Percent of the accelerated lane's requests that are copied to a revision of weight 0."""
+
+    hash: str
+    percent: int
+    most: int | None
+    """Copies in flight over all gateways; None: as many as in the route before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The next status and what follows from it.
 
     `scales` lists every revision that keeps a Deployment (native is added by
     `desired` from the stable words); `shares` lists stable first and sums to
-    100, or is empty while there is no revision at all.
+    100, or is empty while there is no revision at all; `copies` are for one of
+    them.
     """
 
     status: SpeculativeDeploymentStatus
     transition: bool
     scales: tuple[Scale, ...] = ()
     shares: tuple[Share, ...] = ()
+    copies: Copies | None = None
     events: tuple[Event, ...] = ()
     next_look_seconds: float = 60.0
     judged: tuple[str, str] | None = None

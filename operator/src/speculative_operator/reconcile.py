@@ -46,7 +46,7 @@ from speculative_operator.readings import Readings, status_of
 from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.blocked import waits_for_room
 from speculative_operator.rollout.decide import decide
-from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.gateways import highest_copied, highest_weight
 from speculative_operator.rollout.trial import Trial, trial_of, trials_of
 from speculative_operator.scaledown import announce_costs
 from speculative_operator.scaling.idling import is_released
@@ -263,13 +263,15 @@ class Reconciler:
             return self._drifts.judge(snapshot)
         sample = Sample(
             at=snapshot.now.timestamp(),
-            weight=highest_weight(snapshot, trial.candidate),
+            weight=(highest_copied if trial.shadow else highest_weight)(snapshot, trial.candidate),
             candidate=trial.candidate,
             control=trial.control,
             pods=snapshot.pods,
             gateways=snapshot.gateways,
             period_seconds=snapshot.spec.rollout.analysis.period_seconds,
-            sticky=snapshot.spec.gateway.session_affinity_header is not None,
+            # Whose request is copied is decided by chance for each.
+            sticky=not trial.shadow and snapshot.spec.gateway.session_affinity_header is not None,
+            shadow=trial.shadow,
             measurements=self._measured(snapshot, trial),
             problem=self._problem(snapshot, trial),
         )

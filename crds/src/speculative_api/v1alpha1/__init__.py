@@ -74,6 +74,7 @@ from speculative_api.v1alpha1.rollout import PauseStep as PauseStep
 from speculative_api.v1alpha1.rollout import Place as Place
 from speculative_api.v1alpha1.rollout import Rollout as Rollout
 from speculative_api.v1alpha1.rollout import RolloutStep as RolloutStep
+from speculative_api.v1alpha1.rollout import ShadowStep as ShadowStep
 from speculative_api.v1alpha1.simulation import Fault as Fault
 from speculative_api.v1alpha1.simulation import Simulation as Simulation
 from speculative_api.v1alpha1.spec import REVISIONED_FIELDS as REVISIONED_FIELDS

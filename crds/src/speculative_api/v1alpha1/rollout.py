@@ -23,13 +23,40 @@ class PauseStep(Model):
     )
 
 
+class ShadowStep(Model):
+    """Copies of users' requests for a canary without users; nobody gets its answers."""
+
+    percent: int = Field(
+        ge=1,
+        le=100,
+        description="Percent of the accelerated lane's requests that are copied. The canary has so "
+        "many pods as this weight would need, and stable keeps all of its own.",
+    )
+    duration_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_592_000,
+        description="How long, from the moment at which every gateway makes the copies; the "
+        "rollout goes on earlier once every metric has shown 'not worse'. Absent: until `kubectl "
+        "speculative promote`.",
+    )
+    max_concurrent_requests: int = Field(
+        default=32,
+        ge=1,
+        le=100_000,
+        description="Most copies in flight, over all gateway pods (each makes its part of them, "
+        "rounded up); of more none is made, which is no error of the canary. Default 32.",
+    )
+
+
 class RolloutStep(Model):
     """One step of a rollout: exactly one of its fields."""
 
     model_config = configuration(
         rule(
-            "has(self.verify) || has(self.weight) != has(self.pause)",
-            "a step has exactly one of weight and pause: split it into two list items",
+            "has(self.verify) || (has(self.weight) ? 1 : 0) + (has(self.pause) ? 1 : 0) + "
+            "(has(self.shadow) ? 1 : 0) == 1",
+            "a step has exactly one of weight, pause and shadow: split it into two list items",
         ),
         rule(
             "!has(self.verify)",
@@ -43,6 +70,12 @@ class RolloutStep(Model):
         default=None, description="Percent of traffic the canary gets from this step on."
     )
     pause: PauseStep | None = Field(default=None, description="A wait at the present weight.")
+    shadow: ShadowStep | None = Field(
+        default=None,
+        description="Copies of users' requests go to the canary, which has weight 0 meanwhile, and "
+        "its answers to nobody. They cost it whole generations. What is seen of it is evidence of "
+        "this step alone: at a weight judging begins anew.",
+    )
     verify: Opaque | None = Field(
         default=None,
         description="Refused: comparing the canary's output with the target's is not available in "
@@ -126,6 +159,12 @@ class Rollout(Model):
             "with capacity InPlace there is no room for a whole old revision: set guard.keep to "
             "One or None",
             ".guard.keep",
+        ),
+        rule(
+            "self.capacity == 'Surge' || !has(self.steps) || self.steps.all(s, !has(s.shadow))",
+            "with capacity InPlace the canary's pod is one of stable's, which has to serve every "
+            "user during shadow: leave the shadow step out or use capacity Surge",
+            ".steps",
         ),
     )
 

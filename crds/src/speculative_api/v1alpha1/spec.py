@@ -35,6 +35,13 @@ class SpeculativeDeploymentSpec(Model):
             ".rollout.steps",
         ),
         rule(
+            f"{_IS_OURS} || !has(self.rollout) || !has(self.rollout.steps) || "
+            "self.rollout.steps.all(s, !has(s.shadow))",
+            "an HTTPRoute can't bound the copies of a shadow step, nor say when the last one "
+            "ended: leave it out, or use gateway.mode Envoy",
+            ".rollout.steps",
+        ),
+        rule(
             f"{_HAS_GATEWAY} || !has(self.rollout) || !has(self.rollout.guard) || "
             "self.rollout.guard.holdbackWeight == 5",
             "without a gateway the old revision can't keep a share: leave holdbackWeight out",

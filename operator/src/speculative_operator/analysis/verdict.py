@@ -116,7 +116,12 @@ def _acceptance(evidence: Evidence, sample: Sample, *, rate_missing: str) -> dic
 
 
 def _errors(evidence: Evidence, sample: Sample) -> dict[str, Any]:
-    readings = gateway_readings(sample.gateways, candidate=sample.candidate, control=sample.control)
+    readings = gateway_readings(
+        sample.gateways,
+        candidate=sample.candidate,
+        control=sample.control,
+        shadow=sample.shadow,
+    )
     present = {pod.uid for pod in sample.gateways if not pod.terminating}
     window, block = _look(evidence.gateways, readings, sample, present, lambda _: True)
     changes: dict[str, Any] = {

@@ -40,7 +40,8 @@ class Sample:
     """One look at both arms.
 
     `at` is unix seconds; `weight` the candidate's share in percent that the
-    gateways were seen to use; pods are all pods of the resource, of any revision.
+    gateways were seen to use, of users or of copies; pods are all pods of the
+    resource, of any revision.
     """
 
     at: float
@@ -53,6 +54,8 @@ class Sample:
     """Time between two looks (`analysis.periodSeconds`)."""
     sticky: bool = False
     """Whether sessions stay with a revision (`gateway.sessionAffinityHeader`)."""
+    shadow: bool = False
+    """Whether the candidate answers copies: the gateways count those apart."""
     measurements: Mapping[str, Measurement] = field(default_factory=dict)
     """The newest answers to queries, by the metric's name."""
     problem: str = ""
@@ -201,18 +204,24 @@ def worker_readings(pods: Iterable[WorkerPod], *, candidate: str, control: str) 
     return readings
 
 
-def gateway_readings(pods: Iterable[GatewayPod], *, candidate: str, control: str) -> list[Reading]:
-    """(responses, 5xx, cut, 4xx) of every cluster of either arm, by gateway pod and cluster."""
+def gateway_readings(
+    pods: Iterable[GatewayPod], *, candidate: str, control: str, shadow: bool = False
+) -> list[Reading]:
+    """(responses, 5xx, cut, 4xx) of every cluster of either arm, by gateway pod and cluster.
+
+    With `shadow` the candidate's are those to copies.
+    """
     readings = []
     for pod in pods:
         if pod.state is None or pod.terminating:
             continue
         for cluster in pod.state.clusters:
             arm = _arm(cluster.hash, candidate, control)
-            if arm is None:
+            counted = cluster.shadow if shadow and arm == CANDIDATE else cluster
+            if arm is None or counted is None:
                 continue
-            classes = [cluster.responses.get(name, 0) for name in ("2xx", "3xx", "4xx", "5xx")]
-            counters = (sum(classes), classes[3], cluster.cut, classes[2])
+            classes = [counted.responses.get(name, 0) for name in ("2xx", "3xx", "4xx", "5xx")]
+            counters = (sum(classes), classes[3], counted.cut, classes[2])
             mark, sampled_at = pod.state.envoy_started_at, pod.state.sampled_at
             readings.append(Reading(f"{pod.uid}/{cluster.hash}", arm, mark, sampled_at, counters))
     return readings

@@ -42,6 +42,7 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         default=_default(decision),
         backends=backends,
         native=native,
+        shadow=_shadow(snapshot, decision),
         lane_rules=tuple(_lane_rule(rule) for rule in snapshot.spec.lanes.rules),
         fallback=_fallback(snapshot, decision),
         waiting=waiting(snapshot),
@@ -149,6 +150,18 @@ def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
         tokens_per_minute_per_key=share(limit.tokens_per_minute_per_key),
         concurrent_requests_per_key=share(limit.concurrent_requests_per_key),
     )
+
+
+def _shadow(snapshot: Snapshot, decision: Decision) -> api.Shadow | None:
+    """One gateway pod's part of the copies in flight, rounded up."""
+    wanted, before = decision.copies, snapshot.route.shadow if snapshot.route else None
+    if wanted is None:
+        return None
+    if wanted.most is not None:
+        most = -(-wanted.most // snapshot.spec.gateway.replicas)
+    else:
+        most = before.most_requests if before else 1
+    return api.Shadow(hash=wanted.hash, percent=wanted.percent, most_requests=most)
 
 
 def _backend(snapshot: Snapshot, decision: Decision, hash_: str, weight: int) -> api.Backend:

@@ -14,6 +14,7 @@ from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, Key
 from speculative_operator.desired.autoscaling import METRIC_NAMES
 from speculative_operator.gather import Stores, gather, targets_of
 from speculative_operator.metrics.source import Source
+from speculative_operator.rollout.trial import had_copies_only
 from speculative_operator.rollout.unaided import unaided_share
 from speculative_operator.scaling.signals import (
     Sample,
@@ -138,9 +139,13 @@ class Values:
 
 
 def serving_pods(snapshot: Snapshot) -> tuple[WorkerPod, ...]:
-    """Pods of the accelerated lane that may have requests: stable's, a canary's, a guard's."""
+    """Pods of the accelerated lane that may have requests: stable's, a canary's, a guard's.
+
+    Copies are nobody's load: what answers them is asked for by the rollout alone.
+    """
     status = snapshot.status
-    parts = [part.hash for part in (status.stable, status.canary, status.guard) if part]
+    canary = None if status.canary and had_copies_only(status.canary) else status.canary
+    parts = [part.hash for part in (status.stable, canary, status.guard) if part]
     unaided = unaided_share(snapshot)
     if unaided is not None:
         # Idle pods would halve a mean, and the autoscaler would take busy ones away.

@@ -23,6 +23,8 @@ from speculative_operator.rollout.load import load_words
 from speculative_operator.rollout.preflight_gates import checked
 from speculative_operator.rollout.restarting import is_restarting
 from speculative_operator.rollout.returning import new_guard
+from speculative_operator.rollout.shadow_gates import is_judged
+from speculative_operator.rollout.shadowing import copies_are_over
 from speculative_operator.rollout.steps import (
     is_finishing,
     step_at,
@@ -168,7 +170,9 @@ def canary_late(snapshot: Snapshot, _: Assessment) -> Transition | None:
 def _waits_for_pods(snapshot: Snapshot, canary: CanaryStatus) -> bool:
     """Whether the rollout stands still until more pods are ready; a pause does not."""
     step = step_at(snapshot.spec.rollout, canary.step)
-    stands = canary.step < 0 or step is None or step.weight is not None
+    stands = canary.step < 0 or step is None or step.pause is None
+    if step is not None and step.shadow is not None:
+        stands = not is_judged(canary, step.shadow)
     return stands and canary.held is None
 
 
@@ -189,6 +193,8 @@ def canary_promoted(snapshot: Snapshot, assessment: Assessment) -> Transition | 
     if canary is None or old is None or not is_finishing(snapshot.spec.rollout, canary.step):
         return None
     if snapshot.ready_pods(canary.hash) < canary_goal(snapshot):
+        return None
+    if not copies_are_over(snapshot, canary):
         return None
     now = stamp(snapshot.now)
     stable = StableStatus(revision=canary.revision, hash=canary.hash, available_at=now)

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from speculative_api.v1alpha1 import Capacity
 from speculative_operator.rollout.gateways import highest_weight, lowest_weight
-from speculative_operator.rollout.steps import canary_replicas, is_finishing, step_at
+from speculative_operator.rollout.steps import (
+    canary_replicas,
+    is_finishing,
+    step_at,
+    step_weight,
+)
 from speculative_operator.snapshot import Snapshot
 
 
@@ -179,8 +184,8 @@ def stable_beside_canary(snapshot: Snapshot) -> int:
         return leaving_pods(snapshot, move)
     if not snapshot.spec.rollout.dynamic_stable or not snapshot.ready_pods(canary.hash):
         return total
-    step = step_at(snapshot.spec.rollout, canary.step)
-    asked = canary.weight if step is None or step.weight is None else step.weight
+    leads_to = step_weight(step_at(snapshot.spec.rollout, canary.step))
+    asked = canary.weight if leads_to is None else leads_to
     seen = lowest_weight(snapshot, canary.hash, unknown=canary.settled_weight)
     elsewhere = min(canary.settled_weight, canary.weight, asked, seen)
     return total - total * elsewhere // 100

@@ -21,10 +21,12 @@ from speculative_operator.rollout import (
     removal_gates,
     restarting,
     returning,
+    shadow_gates,
     stable_gates,
     steering,
     step_gates,
 )
+from speculative_operator.rollout.shadowing import copies
 from speculative_operator.rollout.shares import scales, shares
 from speculative_operator.rollout.status import published
 from speculative_operator.rollout.times import seconds_since
@@ -63,7 +65,9 @@ GATES: Final[tuple[Gate, ...]] = (
     steering.promoted_in_full,
     steering.step_skipped,
     step_gates.canary_ready,
+    shadow_gates.shadow_given,
     step_gates.weight_given,
+    shadow_gates.shadow_over,
     step_gates.pause_over,
     removal_gates.route_left,
     removal_gates.pods_released,
@@ -93,7 +97,9 @@ FORWARD: Final[frozenset[Gate]] = frozenset(
         steering.promoted_in_full,
         steering.step_skipped,
         step_gates.canary_ready,
+        shadow_gates.shadow_given,
         step_gates.weight_given,
+        shadow_gates.shadow_over,
         step_gates.pause_over,
     }
 )
@@ -136,6 +142,7 @@ def decide(snapshot: Snapshot, assessment: Assessment | None = None) -> Decision
         transition=fired is not None,
         scales=scales(after),
         shares=shares(after),
+        copies=copies(after),
         events=fired.events if fired else (),
         next_look_seconds=AT_ONCE_SECONDS if fired else _next_look(after),
         judged=(trial.candidate, trial.control) if trial else None,
@@ -161,7 +168,7 @@ def _next_look(snapshot: Snapshot) -> float:
         return _starting(_unavailable_seconds(snapshot))
     if returning.is_returning(snapshot):
         return STARTING_SECONDS
-    if trial_of(status) is not None:
+    if trial_of(status) is not None or status.canary is not None:
         return float(snapshot.spec.rollout.analysis.period_seconds)
     if status.idle is not None and status.idle.woken_at is not None:
         return STARTING_SECONDS
@@ -185,7 +192,11 @@ def _unavailable_seconds(snapshot: Snapshot) -> float:
 
 def _weight_is_awaited(snapshot: Snapshot) -> bool:
     canary = snapshot.status.canary
-    if canary is None or canary.weight_observed_at is not None:
+    if canary is None:
+        return False
+    if shadow_gates.is_awaited(snapshot, canary):
+        return True
+    if canary.weight_observed_at is not None:
         return False
     return canary.weight > 0 or (canary.step < 0 and snapshot.ready_pods(canary.hash) > 0)
 

@@ -72,6 +72,31 @@ def lowest_weight(snapshot: Snapshot, revision: str, *, unknown: int) -> int:
     return min(found, default=unknown)
 
 
+def copied_at(gateway: GatewayPod, revision: str) -> int:
+    """Percent of its requests that this gateway is known to copy to a revision."""
+    clusters = gateway.state.clusters if gateway.state is not None else ()
+    return next((c.shadow.percent for c in clusters if c.hash == revision and c.shadow), 0)
+
+
+def highest_copied(snapshot: Snapshot, revision: str) -> int:
+    """The highest percent that any gateway copies to a revision."""
+    return max((copied_at(gateway, revision) for gateway in snapshot.gateways), default=0)
+
+
+def everyone_copies(snapshot: Snapshot, revision: str, percent: int) -> bool:
+    """Whether every gateway that counts copies exactly so much; false without any."""
+    counting = list(_counting(snapshot))
+    return bool(counting) and all(
+        _uses_newest(snapshot, gateway) and copied_at(gateway, revision) == percent
+        for gateway in counting
+    )
+
+
+def nobody_copies(snapshot: Snapshot, revision: str) -> bool:
+    """Whether every gateway that counts has stopped to; true without any."""
+    return not any(_counting(snapshot)) or everyone_copies(snapshot, revision, 0)
+
+
 def _uses_newest(snapshot: Snapshot, gateway: GatewayPod) -> bool:
     """Whether its answer is about the newest route: an older one says nothing about what comes."""
     newest = snapshot.route.sequence if snapshot.route is not None else -1
@@ -109,19 +134,19 @@ def is_followed(snapshot: Snapshot, revision: str, weight: int, *, since: str) -
 
 
 def nobody_sends(snapshot: Snapshot, revision: str) -> bool:
-    """Whether every gateway that counts reads weight 0 for a revision."""
+    """Whether every gateway that counts reads weight 0 for a revision, and copies nothing."""
     if highest_weight(snapshot, revision) > 0 and not snapshot.spec.gateway.mode.reads_back:
         return False
-    return all(
+    return nobody_copies(snapshot, revision) and all(
         _uses_newest(snapshot, gateway) and weight_at(gateway, revision) == 0
         for gateway in _counting(snapshot)
     )
 
 
 def active_requests(snapshot: Snapshot, revision: str) -> int:
-    """Requests in flight to a revision, over all gateways that count."""
+    """Requests in flight to a revision, copies too, over all gateways that count."""
     return sum(
-        cluster.active
+        cluster.active + (cluster.shadow.active if cluster.shadow else 0)
         for gateway in _counting(snapshot)
         if gateway.state is not None
         for cluster in gateway.state.clusters

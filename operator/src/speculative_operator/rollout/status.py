@@ -25,7 +25,7 @@ from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.drift_condition import drift_condition
 from speculative_operator.rollout.foreign import lacking, reachability
-from speculative_operator.rollout.gateways import highest_weight
+from speculative_operator.rollout.gateways import highest_copied, highest_weight
 from speculative_operator.rollout.idle_gates import idle_condition
 from speculative_operator.rollout.leaving import leaving_weight, stable_pods
 from speculative_operator.rollout.pausing import is_paused
@@ -34,7 +34,7 @@ from speculative_operator.rollout.remarks import remarks, silence
 from speculative_operator.rollout.restarting import replaced, restart_of_stable
 from speculative_operator.rollout.returning import guard_weight
 from speculative_operator.rollout.speculating import speculating
-from speculative_operator.rollout.steps import step_at, steps_of
+from speculative_operator.rollout.steps import step_at, step_seconds, steps_of
 from speculative_operator.rollout.times import moment, seconds_since, stamp
 from speculative_operator.rollout.transition import wanted
 from speculative_operator.rollout.trial import trial_of
@@ -67,6 +67,7 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
                 "ready_replicas": snapshot.ready_pods(canary.hash),
                 "acceptance_length": acceptance_length(snapshot.pods_of(canary.hash)),
                 "observed_weight": highest_weight(snapshot, canary.hash),
+                "observed_shadow": highest_copied(snapshot, canary.hash),
                 "unready_since": _unready_since(snapshot, canary),
             }
         )
@@ -332,7 +333,8 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
                 return found.reason, f"{message} A node is on its way ({words}): it waits longer."
             return found.reason, f"{message} Taken out and parked at {until} if that stays so."
         return Reason.CANARY_STARTING, message
-    at = f"{name} at {canary.weight} percent, step {min(canary.step + 1, count)} of {count}"
+    share = _shadow_words(snapshot, canary) if canary.shadow else f"{canary.weight} percent"
+    at = f"{name} at {share}, step {min(canary.step + 1, count)} of {count}"
     if not snapshot.spec.gateway.mode.splits:
         at = f"{name} without users, step {min(canary.step + 1, count)} of {count}"
     said = (*(metric.message for metric in assessment.metrics), *remarks(snapshot))
@@ -341,11 +343,22 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
         way = "resume" if canary.held == Reason.PAUSED_ON_REQUEST else "promote"
         return Reason(canary.held), f"{at}, waits for `{way}` or `abort`. {details}".rstrip()
     step = step_at(rollout, canary.step)
-    if step is not None and step.pause is not None and step.pause.duration_seconds:
+    seconds = step_seconds(canary, step)
+    if seconds is not None:
         # Rounded to the period, so that a quiet pass does not rewrite status each second.
         passed = seconds_since(canary.step_started_at, snapshot.now)
-        at += f" ({int(passed // 30) * 30} of {step.pause.duration_seconds} s)"
-    return Reason.CANARY_WEIGHTED, f"{at}. {details}".rstrip()
+        at += f" ({int(passed // 30) * 30} of {seconds} s)"
+    reason = Reason.CANARY_SHADOWED if canary.shadow else Reason.CANARY_WEIGHTED
+    return reason, f"{at}. {details}".rstrip()
+
+
+def _shadow_words(snapshot: Snapshot, canary: CanaryStatus) -> str:
+    """What a canary without users is sent, and what is still waited for."""
+    words = f"shadow {canary.shadow} percent"
+    if canary.shadow_observed_at is None:
+        seen = highest_copied(snapshot, canary.hash)
+        words += f" (gateways copy {seen}: waits until each of them uses the route)"
+    return words
 
 
 def _gateway(snapshot: Snapshot) -> Found:

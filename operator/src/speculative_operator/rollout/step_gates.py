@@ -5,7 +5,6 @@ from speculative_api.labels import PROMOTE
 from speculative_api.v1alpha1 import (
     CanaryStatus,
     InconclusivePolicy,
-    PauseStep,
 )
 from speculative_operator.decision import Assessment, Event, MetricVerdict
 from speculative_operator.rollout.asking import asked_for, present
@@ -19,6 +18,7 @@ from speculative_operator.rollout.capacity import (
 from speculative_operator.rollout.gateways import endpoints_seen, is_followed
 from speculative_operator.rollout.load import load_words
 from speculative_operator.rollout.remarks import is_silent, silence
+from speculative_operator.rollout.shadowing import copies_are_over
 from speculative_operator.rollout.steps import (
     step_at,
     steps_hash,
@@ -92,11 +92,13 @@ def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
     if not snapshot.spec.gateway.mode.splits:
         event = Event("StepSkipped", f"gateway.mode None can't give {step.weight} percent.")
         return enter(snapshot, canary, canary.step + 1, event)
+    if not copies_are_over(snapshot, canary):
+        return None
     if canary.weight == step.weight:
         return _weight_seen(snapshot, canary)
     if snapshot.ready_pods(canary.hash) < canary_goal(snapshot):
         return None
-    if step.weight < canary.weight and not _stable_can_take(snapshot):
+    if step.weight < canary.weight and not stable_can_take(snapshot):
         return None
     update: dict[str, object] = {"weight": step.weight, "weight_observed_at": None}
     if not snapshot.spec.gateway.mode.reads_back:
@@ -107,7 +109,7 @@ def weight_given(snapshot: Snapshot, _: Assessment) -> Transition | None:
     return transition(snapshot, Event("CanaryWeight", message), canary=changed)
 
 
-def _stable_can_take(snapshot: Snapshot) -> bool:
+def stable_can_take(snapshot: Snapshot) -> bool:
     """Whether stable has the pods back that it needs for a canary with less."""
     stable = snapshot.status.stable
     if stable is None or not snapshot.spec.rollout.dynamic_stable:
@@ -140,26 +142,33 @@ def pause_over(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
     step = step_at(snapshot.spec.rollout, canary.step) if canary else None
     if canary is None or step is None or step.pause is None:
         return None
+    return wait_over(snapshot, canary, step.pause.duration_seconds, assessment)
+
+
+def wait_over(
+    snapshot: Snapshot, canary: CanaryStatus, duration_seconds: int | None, assessment: Assessment
+) -> Transition | None:
+    """The end of a step that is a wait; without a duration only a person ends it."""
     asked = asked_for(snapshot, PROMOTE, before=snapshot.status.observed_promote)
     if asked == f"{canary.hash}/{canary.step}":
         return enter(snapshot, canary, canary.step + 1, Event("StepPromoted", "On request."))
-    if step.pause.duration_seconds is None:
+    if duration_seconds is None:
         return _hold(snapshot, canary, Reason.CANARY_PAUSED, "waits for `promote` or `abort`")
-    if canary.weight > 0 and assessment.all_passed:
+    if (canary.weight or canary.shadow) and assessment.all_passed:
         proof = "; ".join(metric.message for metric in assessment.metrics)
         control = snapshot.status.stable.hash if snapshot.status.stable else ""
         load = load_words(snapshot, candidate=canary.hash, control=control)
         said = f"Every metric shows 'not worse': {proof}"
         event = Event("StepProven", f"{said}; {load}" if load else said)
         return enter(snapshot, canary, canary.step + 1, event)
-    return _time_over(snapshot, canary, step.pause, assessment)
+    return _time_over(snapshot, canary, duration_seconds, assessment)
 
 
 def _time_over(
-    snapshot: Snapshot, canary: CanaryStatus, pause: PauseStep, assessment: Assessment
+    snapshot: Snapshot, canary: CanaryStatus, duration_seconds: int, assessment: Assessment
 ) -> Transition | None:
     waited = seconds_since(canary.step_started_at, snapshot.now)
-    if pause.duration_seconds is None or waited < pause.duration_seconds:
+    if waited < duration_seconds:
         return None
     if canary.held is not None:
         return _looks_better(snapshot, canary, assessment)
@@ -209,7 +218,7 @@ def nothing_worse_message(assessment: Assessment, waited: float) -> str:
 
 
 def _may_pass_unproven(snapshot: Snapshot, canary: CanaryStatus, assessment: Assessment) -> bool:
-    if canary.weight > 0:
+    if canary.weight or canary.shadow:
         return _nothing_points_to_worse(assessment)
     # Without a gateway there may still be figures: of requests to the canary's own Service.
     worse = any(_points_to_worse(metric) for metric in assessment.acted_on)
@@ -250,8 +259,14 @@ def _hold(
 
 
 def enter(snapshot: Snapshot, canary: CanaryStatus, index: int, event: Event) -> Transition:
-    """The canary begins a step; one past the last is promotion."""
+    """The canary begins a step; one past the last is promotion. Only shadow steps copy."""
+    step = step_at(snapshot.spec.rollout, index)
     entered = canary.model_copy(
-        update={"step": index, "step_started_at": stamp(snapshot.now), "held": None}
+        update={
+            "step": index,
+            "step_started_at": stamp(snapshot.now),
+            "held": None,
+            "shadow": canary.shadow if step is not None and step.shadow is not None else 0,
+        }
     )
     return transition(snapshot, event, canary=entered)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from math import ceil
 
-from speculative_api.v1alpha1 import PauseStep, Rollout, RolloutStep
+from speculative_api.v1alpha1 import CanaryStatus, PauseStep, Rollout, RolloutStep, ShadowStep
 from speculative_operator.snapshot import Snapshot
 
 DEFAULT_STEPS = (
@@ -32,6 +32,27 @@ def step_at(rollout: Rollout, index: int) -> RolloutStep | None:
     return steps[index] if 0 <= index < len(steps) else None
 
 
+def step_weight(step: RolloutStep | None) -> int | None:
+    """Percent of the users that a step leads to; None for a pause, which keeps what there is."""
+    if step is None or step.pause is not None:
+        return None
+    return 0 if step.shadow is not None else step.weight
+
+
+def step_seconds(canary: CanaryStatus, step: RolloutStep | None) -> int | None:
+    """How long the canary waits in a step at most; None where time has not begun or has no say."""
+    if step is None:
+        return None
+    if step.shadow is not None:
+        return step.shadow.duration_seconds if canary.shadow_observed_at else None
+    return step.pause.duration_seconds if step.pause is not None else None
+
+
+def shadow_steps(rollout: Rollout) -> tuple[ShadowStep, ...]:
+    """The steps that copy requests, in order."""
+    return tuple(step.shadow for step in steps_of(rollout) if step.shadow is not None)
+
+
 def is_finishing(rollout: Rollout, index: int) -> bool:
     """Whether all steps are behind and only promotion is left."""
     return index >= len(steps_of(rollout))
@@ -41,6 +62,7 @@ def canary_replicas(snapshot: Snapshot) -> int:
     """Pods the canary needs now: for its weight, for the step it enters, all for promotion.
 
     Surge sizing, design section 5: max(1, ceil(N w / 100)); stable keeps N.
+    Copies are work like requests.
     """
     canary = snapshot.status.canary
     total = snapshot.spec.replicas
@@ -50,5 +72,6 @@ def canary_replicas(snapshot: Snapshot) -> int:
     if is_finishing(rollout, canary.step):
         return max(1, total)
     step = step_at(rollout, max(canary.step, 0))
-    wanted = max(canary.weight, (step.weight or 0) if step else 0)
+    copied = step.shadow.percent if step and step.shadow else 0
+    wanted = max(canary.weight, canary.shadow, copied, step_weight(step) or 0)
     return min(max(1, total), max(1, ceil(total * wanted / 100)))
