@@ -381,6 +381,18 @@ def test_another_percentage_of_copies_is_one_step_and_only_the_runtime(
     assert changed == ["rtds.json"]
 
 
+def test_copies_reach_an_engine_as_its_requests_do() -> None:
+    tls = gateway.BackendTls(authority="engines", server_name="chat")
+    stable, canary = ROUTES["shadow"].backends
+    spoken = canary.model_copy(update={"tls": tls})
+    route = ROUTES["shadow"].model_copy(update={"backends": (stable, spoken)})
+    found = rendered(route, ENDPOINTS, folder=FOLDER)
+    own, copied = (found.clusters["b" * 10 + suffix] for suffix in ("", SHADOW))
+    for field in ("transport_socket", "health_checks"):
+        assert copied[field] == own[field]
+    assert found.hosts("b" * 10 + SHADOW) == found.hosts("b" * 10)
+
+
 def test_copies_end_before_users_come_and_before_the_route_forgets_them() -> None:
     route = ROUTES["shadow"]
     gone = route.model_copy(update={"shadow": None})
