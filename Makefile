@@ -126,3 +126,8 @@ bench-adaptive: .venv/synced  ## adaptive against fixed draft lengths on real vL
 # ARGS=--quick: a hundred; results in build/bench-scale.json
 bench-scale: .venv/synced  ## a thousand resources beside a bare loop, on an API server of its own
 	nice -n 10 $(BIN)/python -m bench.scale $(ARGS)
+
+.PHONY: soak-faults
+# MINUTES=30 SEED=1; figures in build/soak-faults.json
+soak-faults: .venv/synced  ## one fault a minute under load, then the same edits without any; MINUTES=30
+	$(BIN)/python -m bench.soak_faults

@@ -118,6 +118,7 @@ class Loopback(Asked):
         environment = {
             "GATEWAY_DIRECTORY": str(self._folder / f"gateway-{number}"),
             "ADMIN_PORT": str(ADMIN_PORT + number),
+            "WAITING_PORT": str(ADMIN_PORT + 100 + number),
             "LISTEN_ADDRESS": f"127.0.2.{number}",
             "POD_NAME": f"{NAME}-gateway-{number}",
             "CONCURRENCY": "1",

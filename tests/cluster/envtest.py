@@ -14,7 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class Server:
 
     url: str
     folder: Path
+    parts: dict[str, "Part"] = field(default_factory=dict)
+    """`etcd` and `apiserver`, for those who end one of them and start it again."""
 
     @property
     def access(self) -> Access:
@@ -62,6 +64,29 @@ class Server:
         with urllib.request.urlopen(request, context=_unverified(), timeout=20) as answer:
             found: bytes = answer.read()
             return found
+
+
+class Part:
+    """A process of the control plane; `stop` and `start` make a restart."""
+
+    def __init__(self, argv: list[str], log: Path) -> None:
+        self._argv = argv
+        self._log = log
+        self.process: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        """Starts it; its log goes on."""
+        with self._log.open("ab") as file:
+            self.process = subprocess.Popen(self._argv, stdout=file, stderr=file)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL to one that does not follow."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def binary_folder() -> Path:
@@ -135,7 +160,8 @@ def running(folder: Path) -> Iterator[Server]:
     (folder / "tokens.csv").write_text("".join([*tokens, "test-nobody,nobody,nobody\n"]))
     with ExitStack() as stack:
         client, peer = f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
-        stack.enter_context(
+        parts: dict[str, Part] = {}
+        parts["etcd"] = stack.enter_context(
             _process(
                 [
                     etcd,
@@ -150,7 +176,7 @@ def running(folder: Path) -> Iterator[Server]:
                 folder / "etcd.log",
             )
         )
-        process = stack.enter_context(
+        parts["apiserver"] = stack.enter_context(
             _process(
                 [
                     str(apiserver),
@@ -180,7 +206,8 @@ def running(folder: Path) -> Iterator[Server]:
                 folder / "apiserver.log",
             )
         )
-        server = Server(f"https://127.0.0.1:{ports[2]}", folder)
+        server = Server(f"https://127.0.0.1:{ports[2]}", folder, parts)
+        process = parts["apiserver"].process
         _wait_until_ready(server, process, folder / "apiserver.log")
         _install_crd(server)
         yield server
@@ -203,16 +230,13 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def _process(argv: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as file, subprocess.Popen(argv, stdout=file, stderr=file) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+def _process(argv: list[str], log: Path) -> Iterator[Part]:
+    part = Part(argv, log)
+    part.start()
+    try:
+        yield part
+    finally:
+        part.stop()
 
 
 def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,0 +1,380 @@
+"""Faults, one after the other, under load: `MINUTES=30 python -m bench.soak_faults [--seed N]`.
+
+A real API server and etcd, the operator's program, gateways with real Envoy on
+loopback, and workers played here (see `bench.loopback`). A client asks all the while;
+a person edits the resource once a minute; `bench.faults` has what goes wrong. Then the
+same edits are made in a second world without faults. Ends with status 0 if no request
+failed and both worlds are in the same state. Figures go to build/soak-faults.json.
+Uses the loopback addresses of `bench.loopback`: not beside `make bench-abort`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from bench.disturbed_api import DisturbedApi
+from bench.faults import FAULTS, small_disk, unmount
+from bench.loopback import AGENT, NAME, NAMESPACE, Loopback
+from tests.cluster import envtest
+from tests.reconcile.simulation import Simulation
+
+from speculative_api import labels
+from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT
+from speculative_operator.errors import ApiError
+
+REPORT = Path("build/soak-faults.json")
+LOGS = Path("build/soak-faults-logs")
+SLOT_SECONDS = 60.0
+FAULT_SECONDS = 40.0
+BACK_SECONDS = 60.0
+"""After a fault an edit must be through within this, beside the rollout's own time."""
+ROLLOUT_SECONDS = 120.0
+ASKS_PER_SECOND = 10
+GATEWAYS = 2
+OPERATOR = """
+import os, pathlib, runpy, sys, time, datetime as module
+import speculative_operator.__main__
+from speculative_operator.cluster import access
+access.SERVICE_ACCOUNT = pathlib.Path(os.environ["SERVICE_ACCOUNT"])
+def off():
+    return float(pathlib.Path(os.environ["CLOCK"]).read_text() or 0)
+real = time.time
+time.time = lambda: real() + off()
+class Shifted(module.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return module.datetime.now(tz) + module.timedelta(seconds=off())
+ours = [found for name, found in sys.modules.items() if name.startswith("speculative_operator")]
+for found in ours:
+    if getattr(found, "datetime", None) is module.datetime:
+        found.datetime = Shifted
+sys.exit(speculative_operator.__main__.main())
+"""
+"""The program as in a pod, but for the place of its service account and a clock that can be set."""
+
+
+def a_spec(*, k: int = 4, replicas: int = 2) -> JSON:
+    """What the person wants."""
+    return {
+        "replicas": replicas,
+        "target": {"model": "file:///models/target"},
+        "speculation": {"method": "NGram", "numSpeculativeTokens": k},
+        "gateway": {"replicas": GATEWAYS},
+        "rollout": {
+            "steps": [{"weight": 50}, {"pause": {"durationSeconds": 5}}],
+            "analysis": {"periodSeconds": 1},
+            "guard": {"durationSeconds": 0},
+        },
+    }
+
+
+@dataclass
+class Asking:
+    """What became of the client's requests."""
+
+    answered: int = 0
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    stopped: bool = False
+
+
+class SoakWorld(Loopback):
+    """`Loopback` behind a proxy that misbehaves, with an operator that is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, GATEWAYS)
+        self.token, self.clock = folder / "account" / "token", folder / "clock"
+        self.disk: Path | None = None
+        self.server: envtest.Server
+        self.api: DisturbedApi
+        self.asking = Asking()
+        self.operator_starts = 0
+        self._operator: asyncio.subprocess.Process | None = None
+        self._counts: dict[str, int] = {}
+
+    async def _begin(self) -> None:
+        self.server = self._stack.enter_context(envtest.running(self._folder))
+        self.client = await self._stack.enter_async_context(
+            Client(self.server.access, timeout_seconds=5)
+        )
+        self.api = await self._stack.enter_async_context(DisturbedApi(self.server))
+        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
+        self.token.parent.mkdir()
+        self.token.write_text("first")
+        (self.token.parent / "ca.crt").write_bytes(self.api.authority.read_bytes())
+        self.clock.write_text("0")
+        first = self._folder / "gateway-1"
+        if small_disk(first):
+            self.disk = first
+            self._stack.callback(unmount, first)
+        body = {
+            "apiVersion": SPECULATIVE_DEPLOYMENT.api_version,
+            "kind": SPECULATIVE_DEPLOYMENT.kind,
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": a_spec(),
+        }
+        await self.client.create(SPECULATIVE_DEPLOYMENT, body)
+        for work in (self._follow(), self._keep_operator()):
+            task = asyncio.create_task(work)
+            self._stack.callback(task.cancel)
+        for number in range(1, GATEWAYS + 1):
+            await self._start_gateway(number, self.api.url)
+        await self.until(self.is_serving)
+
+    async def _start(self, name: str, arguments: list[str], **environment: str) -> None:
+        if "TOKEN_FILE" in environment:
+            environment |= {
+                "TOKEN_FILE": str(self.token),
+                "AUTHORITY": str(self.token.parent / "ca.crt"),
+            }
+        arguments = [a.replace(_UNVERIFIED, _VERIFIED) if a == AGENT else a for a in arguments]
+        await super()._start(name, arguments, **environment)
+
+    async def _keep_operator(self) -> None:
+        """What a kubelet does: whenever it ended, it is started again."""
+        environment = os.environ | {
+            "KUBERNETES_SERVICE_HOST": "localhost",
+            "KUBERNETES_SERVICE_PORT": str(self.api.port),
+            "SERVICE_ACCOUNT": str(self.token.parent),
+            "CLOCK": str(self.clock),
+            "IDENTITY": "one",
+            "HTTP_PORT": str(envtest._free_ports(1)[0]),
+        }
+        environment.pop("KUBECONFIG", None)
+        with (self._folder / "operator.log").open("ab") as log:
+            while True:
+                self._operator = process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", OPERATOR, env=environment, stdout=log, stderr=log
+                )
+                self.operator_starts += 1
+                try:
+                    await process.wait()
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                await asyncio.sleep(1.0)
+
+    def kill_operator(self) -> None:
+        """SIGKILL, as the kernel does when memory is short; it is started again."""
+        if self._operator is not None and self._operator.returncode is None:
+            self._operator.kill()
+
+    async def _serve(self, address: str) -> None:
+        """A worker that answers and counts."""
+        if address in self._served:
+            return
+        self._served.add(address)
+        self._counts[address] = 0
+        began = time.time()
+
+        async def complete(_: web.Request) -> web.Response:
+            self._counts[address] += 1
+            return web.json_response({"choices": [{"text": "a b c"}], "usage": {}})
+
+        async def digest(_: web.Request) -> web.Response:
+            count = self._counts[address]
+            return web.json_response(
+                {
+                    "ready": True,
+                    "engineStartedAt": began,
+                    "sampledAt": time.time(),
+                    "method": "NGram",
+                    "requestsFinished": count,
+                    "generatedTokens": 30 * count,
+                    "acceptedTokens": 20 * count,
+                    "draftTokens": 40 * count,
+                    "drafts": 10 * count,
+                }
+            )
+
+        application = web.Application()
+        application.router.add_post("/v1/completions", complete)
+        application.router.add_get("/{path:.*}", digest)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        for port in (labels.ENGINE_PORT, labels.WORKER_PORT):
+            await web.TCPSite(runner, address, port).start()
+        self._stack.push_async_callback(runner.cleanup)
+
+    async def ask(self) -> None:
+        """Requests to both gateways in turn, until told to stop; none is tried twice."""
+        number = 0
+        while not self.asking.stopped:
+            number += 1
+            url = f"http://127.0.2.{number % GATEWAYS + 1}:{labels.GATEWAY_PORT}/v1/completions"
+            body = {"model": NAME, "prompt": "a", "max_tokens": 3}
+            began = time.monotonic()
+            try:
+                async with self._session.post(
+                    url, json=body, timeout=aiohttp.ClientTimeout(total=30)
+                ) as answer:
+                    text, why = await answer.text(), "" if answer.status == 200 else answer.status
+                    why = why and f"{why} {text[:200]}"
+            except (aiohttp.ClientError, TimeoutError) as error:
+                why = f"{type(error).__name__} {error}"
+            if why:
+                self.asking.failed.append({"at": began, "url": url, "why": str(why)})
+            else:
+                self.asking.answered += 1
+            await asyncio.sleep(1 / ASKS_PER_SECOND)
+
+    async def complete(self) -> bool:
+        """Whether the present spec is stable and nothing is on its way."""
+        live = await self.client.get(SPECULATIVE_DEPLOYMENT, NAMESPACE, NAME)
+        status, spec = live.get("status", {}), live["spec"]
+        stable = status.get("stable") or {}
+        seen = status.get("observedGeneration") == live["metadata"]["generation"]
+        quiet = not (status.get("canary") or status.get("retiring") or status.get("guard"))
+        whole = stable.get("readyReplicas") == spec["replicas"] == stable.get("replicas")
+        return bool(seen and quiet and whole)
+
+    async def until_complete(self, seconds: float) -> None:
+        """Waits; TimeoutError says what status was."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.until(self.complete, every=0.5)
+        except TimeoutError:
+            with contextlib.suppress(ApiError):
+                print(json.dumps(await self.status(), indent=1), file=sys.stderr)
+            raise
+
+    async def picture(self) -> JSON:
+        """The end state without what differs from run to run."""
+        found = await Simulation(self.client, NAME).picture()
+        for thing in found.values():
+            route = thing.get("data", {}).get("route.json")
+            if route:
+                # Rises with every write of the route, and a crash may need one more.
+                thing["data"]["route.json"] = {**json.loads(route), "sequence": None}
+        status = await self.status()
+        found["status"] = {
+            "stable": {k: status["stable"][k] for k in ("hash", "revision", "replicas")},
+            "failed": status.get("failedRevisions"),
+            "conditions": {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]},
+        }
+        return found
+
+    async def __aexit__(self, *_: object) -> None:
+        keep_logs(self._folder)
+        await super().__aexit__()
+
+
+def keep_logs(folder: Path) -> None:
+    """Of every process, for whoever asks why."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for log in folder.glob("*.log"):
+        (LOGS / log.name).write_bytes(log.read_bytes())
+
+
+_UNVERIFIED = 'Cluster(os.environ["API_SERVER"], Path(os.environ["TOKEN_FILE"]))'
+_VERIFIED = _UNVERIFIED[:-1] + ', Path(os.environ["AUTHORITY"]))'
+
+
+def plan(minutes: int, seed: int) -> list[tuple[str, JSON]]:
+    """Per minute a fault and an edit: every fault once before any comes twice."""
+    chance, names, edits, k = random.Random(seed), [], [], 4  # noqa: S311 - no secret
+    while len(names) < minutes:
+        names += chance.sample(sorted(FAULTS), len(FAULTS))
+    for _ in range(minutes):
+        k = chance.choice([n for n in range(2, 9) if n != k])
+        edits.append({"spec": a_spec(k=k, replicas=chance.randint(1, 3))})
+    return list(zip(names[:minutes], edits, strict=True))
+
+
+async def disturbed(world: SoakWorld, planned: list[tuple[str, JSON]]) -> list[JSON]:
+    """Each fault with an edit in the middle of it; what each took."""
+    found: list[JSON] = []
+    for number, (name, edit) in enumerate(planned, start=1):
+        began = time.monotonic()
+        refused, failed = world.api.refused, len(world.asking.failed)
+        fault = asyncio.create_task(FAULTS[name](world, FAULT_SECONDS))
+        await asyncio.sleep(1.0)
+        await world.until(lambda edit=edit: _edited(world, edit), every=0.5)
+        await fault
+        over = time.monotonic()
+        await world.until_complete(BACK_SECONDS + ROLLOUT_SECONDS)
+        found.append(
+            {
+                "fault": name,
+                "seconds": round(over - began, 1),
+                "through_after_seconds": round(time.monotonic() - over, 1),
+                "refused_requests": world.api.refused - refused,
+                "failed_requests": len(world.asking.failed) - failed,
+                "operator_starts": world.operator_starts,
+            }
+        )
+        print(f"{number}/{len(planned)} {found[-1]}", flush=True)
+        await asyncio.sleep(max(0.0, SLOT_SECONDS - (time.monotonic() - began)))
+    return found
+
+
+async def _edited(world: SoakWorld, edit: JSON) -> bool:
+    await world.edit(edit)
+    return True
+
+
+async def undisturbed(world: SoakWorld, edits: list[JSON]) -> None:
+    """The same edits, each when the last one is through."""
+    for edit in edits:
+        await world.edit(edit)
+        await world.until_complete(ROLLOUT_SECONDS)
+
+
+async def soak(minutes: int, seed: int) -> JSON:
+    """Both worlds, one after the other."""
+    planned = plan(minutes, seed)
+    pictures, report = [], {"minutes": minutes, "seed": seed, "load_average": os.getloadavg()}
+    for with_faults in (True, False):
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+            world = await stack.enter_async_context(SoakWorld(folder))
+            client = asyncio.create_task(world.ask())
+            stack.callback(client.cancel)
+            if with_faults:
+                report["faults"] = await disturbed(world, planned)
+            else:
+                await undisturbed(world, [edit for _, edit in planned])
+            world.asking.stopped = True
+            await client
+            pictures.append(await world.picture())
+            part = "with_faults" if with_faults else "without"
+            asked = {"answered": world.asking.answered, "failed": world.asking.failed}
+            report[part] = asked
+    differing = sorted(
+        key
+        for key in pictures[0].keys() | pictures[1].keys()
+        if pictures[0].get(key) != pictures[1].get(key)
+    )
+    return report | {"differing": {key: [p.get(key) for p in pictures] for key in differing}}
+
+
+def main() -> int:
+    """Exit status 1: a request failed, or the two worlds differ in the end."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=int, default=int(os.environ.get("MINUTES", "30")))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "1")))
+    arguments = parser.parse_args()
+    report = asyncio.run(soak(arguments.minutes, arguments.seed))
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=1) + "\n")
+    failed, answered = report["with_faults"]["failed"], report["with_faults"]["answered"]
+    print(f"{answered} requests answered, {len(failed)} failed: {failed[:5]}")
+    print(f"differing in the end: {sorted(report['differing']) or 'nothing'}")
+    print(f"written to {REPORT}, logs to {LOGS}")
+    return 1 if failed or report["differing"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
