@@ -132,6 +132,8 @@ class SoakWorld(Loopback):
         for number in range(1, GATEWAYS + 1):
             await self._start_gateway(number, self.api.url)
         await self.until(self.is_serving)
+        # Ready is a gateway that uses the route; its Envoy may still be looking at endpoints.
+        await self.until(self._all_answer, every=0.5)
 
     async def _start(self, name: str, arguments: list[str], **environment: str) -> None:
         if "TOKEN_FILE" in environment:
@@ -208,24 +210,30 @@ class SoakWorld(Loopback):
             await web.TCPSite(runner, address, port).start()
         self._stack.push_async_callback(runner.cleanup)
 
+    async def _all_answer(self) -> bool:
+        return not [why for n in range(1, GATEWAYS + 1) if (why := await self._failure(_url(n)))]
+
+    async def _failure(self, url: str) -> str:
+        """Why one request was not answered; empty if it was."""
+        body = {"model": NAME, "prompt": "a", "max_tokens": 3}
+        try:
+            async with self._session.post(
+                url, json=body, timeout=aiohttp.ClientTimeout(total=30)
+            ) as answer:
+                text = await answer.text()
+                return "" if answer.status == 200 else f"{answer.status} {text[:200]}"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return f"{type(error).__name__} {error}"
+
     async def ask(self) -> None:
         """Requests to both gateways in turn, until told to stop; none is tried twice."""
         number = 0
         while not self.asking.stopped:
             number += 1
-            url = f"http://127.0.2.{number % GATEWAYS + 1}:{labels.GATEWAY_PORT}/v1/completions"
-            body = {"model": NAME, "prompt": "a", "max_tokens": 3}
-            began = time.monotonic()
-            try:
-                async with self._session.post(
-                    url, json=body, timeout=aiohttp.ClientTimeout(total=30)
-                ) as answer:
-                    text, why = await answer.text(), "" if answer.status == 200 else answer.status
-                    why = why and f"{why} {text[:200]}"
-            except (aiohttp.ClientError, TimeoutError) as error:
-                why = f"{type(error).__name__} {error}"
+            url, began = _url(number % GATEWAYS + 1), time.monotonic()
+            why = await self._failure(url)
             if why:
-                self.asking.failed.append({"at": began, "url": url, "why": str(why)})
+                self.asking.failed.append({"at": began, "url": url, "why": why})
             else:
                 self.asking.answered += 1
             await asyncio.sleep(1 / ASKS_PER_SECOND)
@@ -251,7 +259,15 @@ class SoakWorld(Loopback):
             raise
 
     async def picture(self) -> JSON:
-        """The end state without what differs from run to run."""
+        """The end state, once it stands still: status is written before what follows from it."""
+        found, before = await self._picture(), None
+        while found != before:
+            await asyncio.sleep(5.0)
+            found, before = await self._picture(), found
+        return found
+
+    async def _picture(self) -> JSON:
+        """Without what differs from run to run."""
         found = await Simulation(self.client, NAME).picture()
         for thing in found.values():
             route = thing.get("data", {}).get("route.json")
@@ -269,6 +285,10 @@ class SoakWorld(Loopback):
     async def __aexit__(self, *_: object) -> None:
         keep_logs(self._folder)
         await super().__aexit__()
+
+
+def _url(gateway: int) -> str:
+    return f"http://127.0.2.{gateway}:{labels.GATEWAY_PORT}/v1/completions"
 
 
 def keep_logs(folder: Path) -> None:
