@@ -4,7 +4,8 @@ Without a cluster: a real API server, the operator's program, and gateways (real
 Envoy, real agent) on loopback addresses, each with the ports it has in a pod. What
 a cluster has beside that is played here: Deployments get pods that are ready at
 once, Services get EndpointSlices. With `--cluster`, the local cluster of
-`make cluster-up` with simulated workers; everything then is real.
+`make cluster-up` with simulated workers; everything then is real. With
+`--rollouts 16`, so many resources are aborted at the same moment, again and again.
 
 Per abort, in milliseconds from the moment the annotation was sent:
 `weight_zero`, when the last Envoy's own runtime said 0; `observed`, when the
@@ -15,18 +16,21 @@ the median and under 300 at 95 of 100. Figures go to build/bench-abort.json.
 import argparse
 import asyncio
 import json
+import math
 import os
 import platform
 import statistics
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.asked import POLL_SECONDS, STATUS_POLL_SECONDS, Asked
 from bench.loopback import Loopback
-from bench.on_cluster import OnCluster
+from bench.on_cluster import on_cluster
 
 from speculative_api.labels import ABORT, RETRY
 
@@ -61,29 +65,33 @@ def _figures(values: list[float]) -> dict[str, float]:
     }
 
 
-async def one_abort(world: Any, number: int, times: Times) -> None:
-    """Waits for the canary's weight, aborts it, waits until it is out, and allows it again."""
+async def one_abort(member: Asked, number: int, times: Times, *, rollouts: int) -> None:
+    """Aborts its canary, waits until it is out, and allows it again."""
     loop = asyncio.get_running_loop()
-    canary = await world.canary_with_weight()
-    zero = asyncio.create_task(world.until_weight_zero(canary))
-    observed = asyncio.create_task(world.until_observed(canary))
+    canary = await member.canary_with_weight()
+    # Asked less often where many ask: the questions shall not be the load.
+    zero = asyncio.create_task(member.until_weight_zero(canary, every=POLL_SECONDS * rollouts))
+    every = STATUS_POLL_SECONDS * rollouts
+    observed = asyncio.create_task(member.until_observed(canary, every=every))
     await asyncio.sleep(0)
     began = loop.time()
-    await world.annotate({ABORT: f"{canary}@{number}"})
+    await member.annotate({ABORT: f"{canary}@{number}"})
     times.weight_zero.append(1000 * (await zero - began))
     times.observed.append(1000 * (await observed - began))
-    await world.until_removed(canary)
-    await world.annotate({RETRY: f"{canary}@{number}"})
+    await member.until_removed(canary)
+    await member.annotate({RETRY: f"{canary}@{number}"})
 
 
-async def measured(world: Any, aborts: int) -> Times:
-    """So many aborts one after the other."""
+async def measured(members: Sequence[Asked], aborts: int) -> Times:
+    """So many aborts, one of each member at the same moment."""
     times = Times()
-    for number in range(aborts):
+    for number in range(math.ceil(aborts / len(members))):
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await one_abort(world, number, times)
+            await asyncio.gather(*(member.canary_with_weight() for member in members))
+            each = (one_abort(m, number, times, rollouts=len(members)) for m in members)
+            await asyncio.gather(*each)
         print(
-            f"\r{number + 1}/{aborts}  weight 0 after {times.weight_zero[-1]:6.1f} ms, "
+            f"\r{len(times.weight_zero)}/{aborts}  weight 0 after {times.weight_zero[-1]:6.1f} ms, "
             f"seen after {times.observed[-1]:6.1f} ms",
             end="",
             flush=True,
@@ -96,16 +104,20 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--aborts", type=int, default=200)
     parser.add_argument("--gateways", type=int, default=2)
+    parser.add_argument("--rollouts", type=int, default=1, help="aborted at the same moment")
     parser.add_argument("--cluster", action="store_true", help="on the local cluster")
     arguments = parser.parse_args()
     load_before = os.getloadavg()
     async with AsyncExitStack() as stack:
+        members: Sequence[Asked]
         if arguments.cluster:
-            world: Any = await stack.enter_async_context(OnCluster(arguments.gateways))
+            world = on_cluster(arguments.gateways, arguments.rollouts)
+            members = await stack.enter_async_context(world)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abort-")))
-            world = await stack.enter_async_context(Loopback(folder, arguments.gateways))
-        times = await measured(world, arguments.aborts)
+            loopback = Loopback(folder, arguments.gateways, arguments.rollouts)
+            members = (await stack.enter_async_context(loopback)).members
+        times = await measured(members, arguments.aborts)
         _save(_report(arguments, times, load_before))
 
 
@@ -125,6 +137,7 @@ def _report(
         "load_average": {"before": load_before, "after": os.getloadavg()},
         "where": "cluster" if arguments.cluster else "loopback",
         "gateways": arguments.gateways,
+        "rollouts": arguments.rollouts,
         "milliseconds": times.report(),
         "goals_milliseconds": GOALS,
     }

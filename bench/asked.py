@@ -12,6 +12,9 @@ from speculative_operator.errors import ApiError
 
 JSON = dict[str, Any]
 POLL_SECONDS = 0.002
+"""Between two questions to an Envoy."""
+STATUS_POLL_SECONDS = 0.02
+"""Between two questions to the API server, which has the operator's work to do."""
 
 
 @dataclass
@@ -21,6 +24,10 @@ class Asked:
     namespace: str = "default"
     name: str = "chat"
     client: Client = field(init=False)
+
+    async def until_weight_zero(self, revision: str, *, every: float) -> float:
+        """When the last Envoy gave it nothing (loop time), asked so often."""
+        raise NotImplementedError
 
     async def annotate(self, annotations: dict[str, str]) -> None:
         """A person's word."""
@@ -48,7 +55,7 @@ class Asked:
 
         return str(await self.until(weighted))
 
-    async def until_observed(self, revision: str) -> float:
+    async def until_observed(self, revision: str, *, every: float) -> float:
         """When the operator had seen that everywhere, by its status (loop time)."""
 
         async def left() -> bool:
@@ -61,7 +68,7 @@ class Asked:
             ]
             return canary.get("hash") != revision and not staying
 
-        await self.until(left, every=POLL_SECONDS)
+        await self.until(left, every=every)
         return asyncio.get_running_loop().time()
 
     async def until_removed(self, revision: str) -> None:

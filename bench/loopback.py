@@ -1,22 +1,22 @@
-"""A SpeculativeDeployment on loopback: real API server, operator, Envoys and agents.
+"""SpeculativeDeployments on loopback: real API server, operator, Envoys and agents.
 
-Gateway pod n is 127.0.2.n, worker pod n is 127.0.3.n, with the ports they have in
-a pod; so the operator's program asks them where it would in a cluster. What
-controllers and kubelets do is done here, at once.
+Gateway pod n of resource r is 127.0.(10+r).n, worker pod n is 127.0.3.n, with the
+ports they have in a pod; so the operator's program asks them where it would in a
+cluster. What controllers and kubelets do is done here, at once.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import sys
+import traceback
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
 import aiohttp
 from aiohttp import web
-from bench.asked import JSON, POLL_SECONDS, Asked
+from bench.asked import JSON, Asked
 from tests.cluster import envtest
 from tests.reconcile.test_process_on_server import a_kubeconfig
 
@@ -31,10 +31,10 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.errors import ApiError
 
-NAMESPACE, NAME = "default", "chat"
+NAMESPACE = "default"
 SLICE = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 ADMIN_PORT = 19_901
-FOLLOW_SECONDS = 0.02
+FOLLOW_SECONDS = 0.1
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
 
 AGENT = """
@@ -64,16 +64,37 @@ asyncio.run(run(settings, OnLoopback(settings, cluster)))
 may not hold loopback addresses."""
 
 
-class Loopback(Asked):
-    """The whole, as an async context; what `bench.abort` asks of a world."""
+class OnLoopback(Asked):
+    """One of them; `bench.abort` asks it."""
 
-    def __init__(self, folder: Path, gateways: int) -> None:
-        super().__init__(NAMESPACE, NAME)
+    session: aiohttp.ClientSession
+    admin_ports: range
+
+    async def until_weight_zero(self, revision: str, *, every: float) -> float:
+        """When the last Envoy gave it nothing, by its own word (loop time)."""
+        zeros = (self._zero(port, revision, every) for port in self.admin_ports)
+        return max(await asyncio.gather(*zeros))
+
+    async def _zero(self, port: int, revision: str, every: float) -> float:
+        url = f"http://127.0.0.1:{port}/runtime"
+        while True:
+            async with self.session.get(url) as answer:
+                entries = (await answer.json())["entries"]
+            if str(entries.get(f"rev.{revision}", {}).get("final_value", "0")) == "0":
+                return asyncio.get_running_loop().time()
+            await asyncio.sleep(every)
+
+
+class Loopback:
+    """The whole, as an async context; its `members` are what is asked."""
+
+    def __init__(self, folder: Path, gateways: int, rollouts: int) -> None:
         self._folder, self._gateways = folder, gateways
+        self.members = [OnLoopback(NAMESPACE, f"chat-{number}") for number in range(rollouts)]
         self._stack = AsyncExitStack()
         self._workers = itertools.count(1)
         self._served: set[str] = set()
-        self._session: aiohttp.ClientSession
+        self.client: Client
 
     async def __aenter__(self) -> Self:
         try:
@@ -86,13 +107,19 @@ class Loopback(Asked):
     async def _begin(self) -> None:
         server = self._stack.enter_context(envtest.running(self._folder))
         self.client = await self._stack.enter_async_context(Client(server.access))
-        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
+        session = await self._stack.enter_async_context(aiohttp.ClientSession())
         (self._folder / "token").write_text(envtest.TOKEN)
-        await self.client.create(SPECULATIVE_DEPLOYMENT, _resource(k=4, replicas=self._gateways))
+        for index, member in enumerate(self.members):
+            first = ADMIN_PORT + index * self._gateways
+            member.client, member.session = self.client, session
+            member.admin_ports = range(first, first + self._gateways)
+            body = _resource(member.name, k=4, replicas=self._gateways)
+            await self.client.create(SPECULATIVE_DEPLOYMENT, body)
+            for number in range(self._gateways):
+                await self._start_gateway(index, number, server.url)
         follower = asyncio.create_task(self._follow())
+        follower.add_done_callback(_loudly)
         self._stack.callback(follower.cancel)
-        for number in range(1, self._gateways + 1):
-            await self._start_gateway(number, server.url)
         await self._start(
             "operator",
             ["-m", "speculative_operator"],
@@ -101,8 +128,10 @@ class Loopback(Asked):
             HTTP_PORT="18082",
             FOREIGN_LEASE_SECONDS="0",
         )
-        await self.until(self.is_serving)
-        await self.edit({"spec": _resource(k=6, replicas=self._gateways)["spec"]})
+        await asyncio.gather(*(member.until(member.is_serving) for member in self.members))
+        for member in self.members:
+            spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
+            await member.edit({"spec": spec})
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
@@ -114,32 +143,36 @@ class Loopback(Asked):
             )
         self._stack.push_async_callback(_end, process)
 
-    async def _start_gateway(self, number: int, url: str) -> None:
+    async def _start_gateway(self, index: int, number: int, url: str) -> None:
+        member = self.members[index]
+        pod = f"{member.name}-gateway-{number}"
         environment = {
-            "GATEWAY_DIRECTORY": str(self._folder / f"gateway-{number}"),
-            "ADMIN_PORT": str(ADMIN_PORT + number),
-            "WAITING_PORT": str(ADMIN_PORT + 100 + number),
-            "LISTEN_ADDRESS": f"127.0.2.{number}",
-            "POD_NAME": f"{NAME}-gateway-{number}",
+            "GATEWAY_DIRECTORY": str(self._folder / pod),
+            "ADMIN_PORT": str(member.admin_ports[number]),
+            "WAITING_PORT": str(member.admin_ports[number] + 1000),
+            "LISTEN_ADDRESS": _gateway_address(member.name, number),
+            "POD_NAME": pod,
             "CONCURRENCY": "1",
             "NAMESPACE": NAMESPACE,
-            "SD_NAME": NAME,
-            "ROUTE_CONFIGMAP": f"{NAME}-route",
+            "SD_NAME": member.name,
+            "ROUTE_CONFIGMAP": f"{member.name}-route",
             "DRAIN_SECONDS": "11",
             "DRAIN_MINIMUM_SECONDS": "0",
             "API_SERVER": url,
             "TOKEN_FILE": str(self._folder / "token"),
         }
         supervise = ["-m", "speculative_gateway", "supervise"]
-        await self._start(f"envoy-{number}", supervise, **environment)
-        await self._start(f"agent-{number}", ["-c", AGENT], **environment)
+        await self._start(f"envoy-{pod}", supervise, **environment)
+        await self._start(f"agent-{pod}", ["-c", AGENT], **environment)
 
     # What controllers and kubelets would do.
 
     async def _follow(self) -> None:
         while True:
-            with contextlib.suppress(ApiError):
+            try:
                 await self._once()
+            except ApiError as error:
+                print(f"following: {error}", file=sys.stderr)
             await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _once(self) -> None:
@@ -165,7 +198,7 @@ class Loopback(Asked):
     async def _start_pod(self, deployment: JSON, index: int) -> None:
         shown = deployment["spec"]["template"]["metadata"]["labels"]
         if shown[labels.COMPONENT] == labels.COMPONENT_GATEWAY:
-            address = f"127.0.2.{index + 1}"
+            address = _gateway_address(shown[labels.NAME], index)
         else:
             address = f"127.0.3.{next(self._workers) % 200 + 1}"
             await self._serve(address)
@@ -241,8 +274,7 @@ class Loopback(Asked):
         await self.client.apply(SLICE, body)
 
     async def _listed(self, resource: Resource) -> list[JSON]:
-        selector = f"{labels.NAME}={NAME}"
-        return (await self.client.list_all(resource, NAMESPACE, selector=selector))[0]
+        return (await self.client.list_all(resource, NAMESPACE, selector=labels.NAME))[0]
 
     async def _delete(self, pod: JSON) -> None:
         path = POD.path(NAMESPACE, pod["metadata"]["name"])
@@ -254,25 +286,6 @@ class Loopback(Asked):
             "edit", resource, "PATCH", path, body=patch, content_type=MERGE_PATCH
         )
 
-    # What a measurement asks.
-
-    async def until_weight_zero(self, revision: str) -> float:
-        """When the last Envoy gave it nothing, by its own word (loop time)."""
-        return max(
-            await asyncio.gather(
-                *(self._zero(number, revision) for number in range(1, self._gateways + 1))
-            )
-        )
-
-    async def _zero(self, number: int, revision: str) -> float:
-        url = f"http://127.0.0.1:{ADMIN_PORT + number}/runtime"
-        while True:
-            async with self._session.get(url) as answer:
-                entries = (await answer.json())["entries"]
-            if str(entries.get(f"rev.{revision}", {}).get("final_value", "0")) == "0":
-                return asyncio.get_running_loop().time()
-            await asyncio.sleep(POLL_SECONDS)
-
 
 _names = itertools.count()
 
@@ -280,14 +293,18 @@ _names = itertools.count()
 def _of(thing: JSON) -> str:
     """What a pod and its Deployment have in common."""
     own = thing["metadata"]["labels"]
-    return f"{own[labels.COMPONENT]}/{own.get(labels.REVISION, '')}"
+    return f"{own[labels.NAME]}/{own[labels.COMPONENT]}/{own.get(labels.REVISION, '')}"
 
 
-def _resource(*, k: int, replicas: int) -> JSON:
+def _gateway_address(name: str, number: int) -> str:
+    return f"127.0.{10 + int(name.rpartition('-')[2])}.{number + 1}"
+
+
+def _resource(name: str, *, k: int, replicas: int) -> JSON:
     return {
         "apiVersion": SPECULATIVE_DEPLOYMENT.api_version,
         "kind": SPECULATIVE_DEPLOYMENT.kind,
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
             "target": {"model": "file:///models/target"},
             "speculation": {"method": "NGram", "numSpeculativeTokens": k},
@@ -295,6 +312,12 @@ def _resource(*, k: int, replicas: int) -> JSON:
             "rollout": ROLLOUT,
         },
     }
+
+
+def _loudly(follower: asyncio.Task[None]) -> None:
+    """Without it nothing would ever become ready, and nobody would know why."""
+    if not follower.cancelled() and (error := follower.exception()):
+        traceback.print_exception(error)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

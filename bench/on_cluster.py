@@ -1,15 +1,16 @@
-"""A SpeculativeDeployment with simulated workers on the local cluster (`make cluster-up images`).
+"""SpeculativeDeployments with simulated workers on the local cluster (`make cluster-up images`).
 
 The operator is a process of its own, as in the end-to-end tests; gateways and
 workers are pods. Weights are what the agents read back from their Envoys.
 """
 
 import asyncio
-from contextlib import AsyncExitStack
-from typing import Self
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
-from bench.asked import POLL_SECONDS, Asked
+from bench.asked import Asked
 from e2e.conftest import prepare
 from e2e.dsl import a_trial
 from e2e.kubectl import kubeconfig
@@ -23,49 +24,46 @@ ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds"
 
 
 class OnCluster(Asked):
-    """The whole, as an async context; what `bench.abort` asks of a world."""
+    """One of them; `bench.abort` asks it."""
 
-    def __init__(self, gateways: int) -> None:
-        super().__init__()
-        self._gateways = gateways
-        self._stack = AsyncExitStack()
-        self._session: aiohttp.ClientSession
+    session: aiohttp.ClientSession
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self._begin()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    async def _begin(self) -> None:
-        prepare()
-        trial = self._stack.enter_context(a_trial("abort"))
-        self.namespace, self.name = trial.namespace, trial.name
-        proofs = await access(kubeconfig=str(kubeconfig()))
-        self.client = await self._stack.enter_async_context(Client(proofs))
-        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
-        spec = {"rollout": ROLLOUT, "gateway": {"replicas": self._gateways}}
-        await asyncio.to_thread(trial.apply, k=4, **spec)
-        await self.until(self.is_serving)
-        await asyncio.to_thread(trial.apply, k=6, **spec)
-
-    async def until_weight_zero(self, revision: str) -> float:
+    async def until_weight_zero(self, revision: str, *, every: float) -> float:
         """When the last agent had read back that its Envoy gives it nothing (loop time)."""
         selector = f"{labels.NAME}={self.name},{labels.COMPONENT}={labels.COMPONENT_GATEWAY}"
         pods, _ = await self.client.list_all(POD, self.namespace, selector=selector)
         addresses = [pod["status"]["podIP"] for pod in pods]
-        return max(await asyncio.gather(*(self._zero(each, revision) for each in addresses)))
+        zeros = (self._zero(each, revision, every) for each in addresses)
+        return max(await asyncio.gather(*zeros))
 
-    async def _zero(self, address: str, revision: str) -> float:
+    async def _zero(self, address: str, revision: str, every: float) -> float:
         url = f"http://{address}:{labels.AGENT_PORT}/state"
         while True:
-            async with self._session.get(url) as answer:
+            async with self.session.get(url) as answer:
                 clusters = (await answer.json()).get("clusters", ())
             if not any(each["weight"] for each in clusters if each["hash"] == revision):
                 return asyncio.get_running_loop().time()
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(every)
+
+
+@asynccontextmanager
+async def on_cluster(gateways: int, rollouts: int) -> AsyncIterator[list[OnCluster]]:
+    """So many resources with a canary each, in a namespace of their own."""
+    prepare()
+    spec = {"rollout": ROLLOUT, "gateway": {"replicas": gateways}}
+    async with AsyncExitStack() as stack:
+        trial = stack.enter_context(a_trial("abort"))
+        trials = [replace(trial, name=f"chat-{number}") for number in range(rollouts)]
+        proofs = await access(kubeconfig=str(kubeconfig()))
+        client = await stack.enter_async_context(Client(proofs))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        members = []
+        for each in trials:
+            member = OnCluster(trial.namespace, each.name)
+            member.client, member.session = client, session
+            members.append(member)
+            await asyncio.to_thread(each.apply, k=4, **spec)
+        await asyncio.gather(*(member.until(member.is_serving) for member in members))
+        for each in trials:
+            await asyncio.to_thread(each.apply, k=6, **spec)
+        yield members
