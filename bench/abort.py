@@ -36,7 +36,7 @@ from speculative_api.labels import ABORT, RETRY
 
 REPORT = Path("build/bench-abort.json")
 GOALS = {"p50": 100.0, "p95": 300.0}
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 
 
 @dataclass
