@@ -107,12 +107,9 @@ class Loopback:
     async def _begin(self) -> None:
         server = self._stack.enter_context(envtest.running(self._folder))
         self.client = await self._stack.enter_async_context(Client(server.access))
-        session = await self._stack.enter_async_context(aiohttp.ClientSession())
         (self._folder / "token").write_text(envtest.TOKEN)
+        await self._introduce()
         for index, member in enumerate(self.members):
-            first = ADMIN_PORT + index * self._gateways
-            member.client, member.session = self.client, session
-            member.admin_ports = range(first, first + self._gateways)
             body = _resource(member.name, k=4, replicas=self._gateways)
             await self.client.create(SPECULATIVE_DEPLOYMENT, body)
             for number in range(self._gateways):
@@ -133,6 +130,14 @@ class Loopback:
             spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
             await member.edit({"spec": spec})
 
+    async def _introduce(self) -> None:
+        """Gives the members what they ask with."""
+        session = await self._stack.enter_async_context(aiohttp.ClientSession())
+        for index, member in enumerate(self.members):
+            first = ADMIN_PORT + index * self._gateways
+            member.client, member.session = self.client, session
+            member.admin_ports = range(first, first + self._gateways)
+
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
@@ -150,7 +155,7 @@ class Loopback:
             "GATEWAY_DIRECTORY": str(self._folder / pod),
             "ADMIN_PORT": str(member.admin_ports[number]),
             "WAITING_PORT": str(member.admin_ports[number] + 1000),
-            "LISTEN_ADDRESS": _gateway_address(member.name, number),
+            "LISTEN_ADDRESS": gateway_address(member.name, number),
             "POD_NAME": pod,
             "CONCURRENCY": "1",
             "NAMESPACE": NAMESPACE,
@@ -198,7 +203,7 @@ class Loopback:
     async def _start_pod(self, deployment: JSON, index: int) -> None:
         shown = deployment["spec"]["template"]["metadata"]["labels"]
         if shown[labels.COMPONENT] == labels.COMPONENT_GATEWAY:
-            address = _gateway_address(shown[labels.NAME], index)
+            address = gateway_address(shown[labels.NAME], index)
         else:
             address = f"127.0.3.{next(self._workers) % 200 + 1}"
             await self._serve(address)
@@ -296,7 +301,8 @@ def _of(thing: JSON) -> str:
     return f"{own[labels.NAME]}/{own[labels.COMPONENT]}/{own.get(labels.REVISION, '')}"
 
 
-def _gateway_address(name: str, number: int) -> str:
+def gateway_address(name: str, number: int) -> str:
+    """Of gateway pod `number` (from 0) of a member."""
     return f"127.0.{10 + int(name.rpartition('-')[2])}.{number + 1}"
 
 

@@ -26,7 +26,7 @@ import aiohttp
 from aiohttp import web
 from bench.disturbed_api import DisturbedApi
 from bench.faults import FAULTS, small_disk, unmount
-from bench.loopback import AGENT, NAME, NAMESPACE, Loopback
+from bench.loopback import AGENT, NAMESPACE, Loopback, gateway_address
 from tests.cluster import envtest
 from tests.reconcile.simulation import Simulation
 
@@ -94,7 +94,8 @@ class SoakWorld(Loopback):
     """`Loopback` behind a proxy that misbehaves, with an operator that is started again."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, GATEWAYS)
+        super().__init__(folder, GATEWAYS, rollouts=1)
+        self.member = self.members[0]
         self.token, self.clock = folder / "account" / "token", folder / "clock"
         self.disk: Path | None = None
         self.server: envtest.Server
@@ -110,30 +111,30 @@ class SoakWorld(Loopback):
             Client(self.server.access, timeout_seconds=5)
         )
         self.api = await self._stack.enter_async_context(DisturbedApi(self.server))
-        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
+        await self._introduce()
         self.token.parent.mkdir()
         self.token.write_text("first")
         (self.token.parent / "ca.crt").write_bytes(self.api.authority.read_bytes())
         self.clock.write_text("0")
-        first = self._folder / "gateway-1"
+        first = self._folder / f"{self.member.name}-gateway-0"
         if small_disk(first):
             self.disk = first
             self._stack.callback(unmount, first)
         body = {
             "apiVersion": SPECULATIVE_DEPLOYMENT.api_version,
             "kind": SPECULATIVE_DEPLOYMENT.kind,
-            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "metadata": {"name": self.member.name, "namespace": NAMESPACE},
             "spec": a_spec(),
         }
         await self.client.create(SPECULATIVE_DEPLOYMENT, body)
         for work in (self._follow(), self._keep_operator()):
             task = asyncio.create_task(work)
             self._stack.callback(task.cancel)
-        for number in range(1, GATEWAYS + 1):
-            await self._start_gateway(number, self.api.url)
-        await self.until(self.is_serving)
+        for number in range(GATEWAYS):
+            await self._start_gateway(0, number, self.api.url)
+        await self.member.until(self.member.is_serving)
         # Ready is a gateway that uses the route; its Envoy may still be looking at endpoints.
-        await self.until(self._all_answer, every=0.5)
+        await self.member.until(self._all_answer, every=0.5)
 
     async def _start(self, name: str, arguments: list[str], **environment: str) -> None:
         if "TOKEN_FILE" in environment:
@@ -210,14 +211,18 @@ class SoakWorld(Loopback):
             await web.TCPSite(runner, address, port).start()
         self._stack.push_async_callback(runner.cleanup)
 
+    def _url(self, gateway: int) -> str:
+        host = f"{gateway_address(self.member.name, gateway)}:{labels.GATEWAY_PORT}"
+        return f"http://{host}/v1/completions"
+
     async def _all_answer(self) -> bool:
-        return not [why for n in range(1, GATEWAYS + 1) if (why := await self._failure(_url(n)))]
+        return not [why for n in range(GATEWAYS) if (why := await self._failure(self._url(n)))]
 
     async def _failure(self, url: str) -> str:
         """Why one request was not answered; empty if it was."""
-        body = {"model": NAME, "prompt": "a", "max_tokens": 3}
+        body = {"model": self.member.name, "prompt": "a", "max_tokens": 3}
         try:
-            async with self._session.post(
+            async with self.member.session.post(
                 url, json=body, timeout=aiohttp.ClientTimeout(total=30)
             ) as answer:
                 text = await answer.text()
@@ -230,7 +235,7 @@ class SoakWorld(Loopback):
         number = 0
         while not self.asking.stopped:
             number += 1
-            url, began = _url(number % GATEWAYS + 1), time.monotonic()
+            url, began = self._url(number % GATEWAYS), time.monotonic()
             why = await self._failure(url)
             if why:
                 self.asking.failed.append({"at": began, "url": url, "why": why})
@@ -240,7 +245,7 @@ class SoakWorld(Loopback):
 
     async def complete(self) -> bool:
         """Whether the present spec is stable and nothing is on its way."""
-        live = await self.client.get(SPECULATIVE_DEPLOYMENT, NAMESPACE, NAME)
+        live = await self.client.get(SPECULATIVE_DEPLOYMENT, NAMESPACE, self.member.name)
         status, spec = live.get("status", {}), live["spec"]
         stable = status.get("stable") or {}
         seen = status.get("observedGeneration") == live["metadata"]["generation"]
@@ -252,10 +257,10 @@ class SoakWorld(Loopback):
         """Waits; TimeoutError says what status was."""
         try:
             async with asyncio.timeout(seconds):
-                await self.until(self.complete, every=0.5)
+                await self.member.until(self.complete, every=0.5)
         except TimeoutError:
             with contextlib.suppress(ApiError):
-                print(json.dumps(await self.status(), indent=1), file=sys.stderr)
+                print(json.dumps(await self.member.status(), indent=1), file=sys.stderr)
             raise
 
     async def picture(self) -> JSON:
@@ -268,13 +273,13 @@ class SoakWorld(Loopback):
 
     async def _picture(self) -> JSON:
         """Without what differs from run to run."""
-        found = await Simulation(self.client, NAME).picture()
+        found = await Simulation(self.client, self.member.name).picture()
         for thing in found.values():
             route = thing.get("data", {}).get("route.json")
             if route:
                 # Rises with every write of the route, and a crash may need one more.
                 thing["data"]["route.json"] = {**json.loads(route), "sequence": None}
-        status = await self.status()
+        status = await self.member.status()
         found["status"] = {
             "stable": {k: status["stable"][k] for k in ("hash", "revision", "replicas")},
             "failed": status.get("failedRevisions"),
@@ -285,10 +290,6 @@ class SoakWorld(Loopback):
     async def __aexit__(self, *_: object) -> None:
         keep_logs(self._folder)
         await super().__aexit__()
-
-
-def _url(gateway: int) -> str:
-    return f"http://127.0.2.{gateway}:{labels.GATEWAY_PORT}/v1/completions"
 
 
 def keep_logs(folder: Path) -> None:
@@ -321,7 +322,7 @@ async def disturbed(world: SoakWorld, planned: list[tuple[str, JSON]]) -> list[J
         refused, failed = world.api.refused, len(world.asking.failed)
         fault = asyncio.create_task(FAULTS[name](world, FAULT_SECONDS))
         await asyncio.sleep(1.0)
-        await world.until(lambda edit=edit: _edited(world, edit), every=0.5)
+        await world.member.until(lambda edit=edit: _edited(world, edit), every=0.5)
         await fault
         over = time.monotonic()
         await world.until_complete(BACK_SECONDS + ROLLOUT_SECONDS)
@@ -341,14 +342,14 @@ async def disturbed(world: SoakWorld, planned: list[tuple[str, JSON]]) -> list[J
 
 
 async def _edited(world: SoakWorld, edit: JSON) -> bool:
-    await world.edit(edit)
+    await world.member.edit(edit)
     return True
 
 
 async def undisturbed(world: SoakWorld, edits: list[JSON]) -> None:
     """The same edits, each when the last one is through."""
     for edit in edits:
-        await world.edit(edit)
+        await world.member.edit(edit)
         await world.until_complete(ROLLOUT_SECONDS)
 
 
