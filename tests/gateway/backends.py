@@ -145,7 +145,7 @@ async def running(name: str, *, encryption: ssl.SSLContext | None = None) -> Asy
     """
     backend = Backend(name)
     backend.release()
-    application = web.Application()
+    application = web.Application(client_max_size=64 * 1024 * 1024)
     application.router.add_post("/v1/chat/completions", backend.answer)
     application.router.add_route("*", "/v1/{path:.*}", backend.other)
     application.router.add_get("/readyz", backend.probe)

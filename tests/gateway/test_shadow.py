@@ -1,6 +1,9 @@
 """Real Envoy: copies for a canary without users; nobody sees their answers, and they have a cap."""
 
 import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.gateway.backends import Backend
@@ -187,6 +190,40 @@ async def test_a_copy_that_breaks_off_counts_once_before_its_answer_and_once_wit
     await until_copies(proxy, before, "one has begun", of_5xx=2, of_2xx=1, of_active=1)
     canary.release()
     await until_copies(proxy, before, "and is cut", of_5xx=2, of_2xx=1, of_cut=1)
+
+
+@asynccontextmanager
+async def deaf() -> AsyncIterator[Backend]:
+    """A worker that answers its probe, and reads nothing of any other request's body."""
+    begun: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun.append(writer)
+        while (await reader.readline()).startswith(b"GET /readyz"):
+            while await reader.readline() not in (b"\r\n", b""):
+                pass
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            await writer.drain()
+
+    # A small limit: what is not asked for stays in the sender's hands.
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
+    try:
+        yield Backend("deaf", port=server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        for writer in begun:
+            writer.transport.abort()
+
+
+async def test_a_canary_that_reads_no_body_holds_no_upload_back(
+    proxy: Gateway, stable: Backend
+) -> None:
+    async with deaf() as canary:
+        before = await shadowing(proxy, stable, canary)
+        url, body = f"http://127.0.0.1:{proxy.port}/v1/embeddings", io.BytesIO(bytes(30_000_000))
+        async with asyncio.timeout(30), proxy.session.post(url, data=body) as answer:
+            assert answer.status == 200
+        await until_copies(proxy, before, "its copy still hangs", of_active=1)
 
 
 async def test_a_client_that_vanishes_does_not_end_the_copy(

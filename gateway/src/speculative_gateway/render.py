@@ -26,7 +26,7 @@ from .errors import RouteRefused
 from .fallback import ANSWERED, destination, has_ways, spare_of, ways
 from .keys import Keys
 from .routes import routes
-from .shadow import bounds, copied_to, copies
+from .shadow import COPIED_BODY_BYTES, bounds, copied_to, copies
 from .tokens import KeySet, tokens
 from .upstream_tls import PROBE, encrypted
 from .waiting import waiting_cluster
@@ -204,7 +204,10 @@ def _cluster(
             }
         },
     }
-    if not name.endswith(SHADOW) and (revision := revision_of(name)) != name:
+    if name.endswith(SHADOW):
+        # A canary that does not read its copies' bodies must not hold users' uploads back.
+        cluster["per_connection_buffer_limit_bytes"] = COPIED_BODY_BYTES
+    elif (revision := revision_of(name)) != name:
         # Its requests are the revision's, in every counter and log line.
         cluster["alt_stat_name"] = revision
     if eject:

@@ -14,6 +14,10 @@ from speculative_api import gateway
 
 from .configuration import SHADOW, SHADOW_PREFIX
 
+COPIED_BODY_BYTES = 32 * 1024 * 1024
+"""So much of a copy's body is held for a canary that does not read it, so that the
+upload of the original goes on; as long as the longest limit that a route may set."""
+
 
 def cluster_of(shadow: gateway.Shadow) -> str:
     """The cluster that its copies go to."""
