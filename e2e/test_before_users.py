@@ -65,7 +65,7 @@ def test_pods_are_released_and_the_first_request_brings_them_back() -> None:
         assert trial.condition("Idle")["reason"] == "Idle"
         # when somebody asks, then the request is held and answered
         began = time.monotonic()
-        status, _, body = ask(trial)
+        status, _, body = ask(trial, seconds=90)
         assert status == 200, body
         assert body["choices"]
         print(f"\nanswered {time.monotonic() - began:.1f} s after it was asked of no pod")

@@ -36,8 +36,10 @@ def key_file(trial: Trial) -> Path:
     return path
 
 
-def ask(trial: Trial, key: str | None = None, **headers: str) -> tuple[int, Any, Any]:
-    """One short completion: status, headers, body."""
+def ask(
+    trial: Trial, key: str | None = None, *, seconds: float = 30, **headers: str
+) -> tuple[int, Any, Any]:
+    """One short completion, waited for so long: status, headers, body."""
     body = {"model": trial.name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
     request = urllib.request.Request(
         f"{trial.url()}/v1/chat/completions",
@@ -46,7 +48,7 @@ def ask(trial: Trial, key: str | None = None, **headers: str) -> tuple[int, Any,
         | ({"authorization": f"Bearer {key}"} if key else {}),
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return answer.status, answer.headers, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, error.headers, json.loads(error.read())

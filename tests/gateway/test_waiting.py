@@ -52,6 +52,18 @@ async def test_the_first_request_is_told_at_once_to_who_waits_for_it(proxy: Gate
     assert await asyncio.wait_for(wake(proxy, ""), 5) == found
 
 
+async def test_who_was_woken_reads_of_the_request_however_lately_it_asked(proxy: Gateway) -> None:
+    """A reading is kept for a second; with that one, nobody would ever be woken by this request."""
+    proxy.endpoints()
+    await proxy.route(backend(STABLE, 100), waiting=REFUSING)
+    for _ in range(3):
+        seen = await requested_at(proxy)
+        assert (await proxy.answer())[0] == 503
+        now = await requested_at(proxy)
+        assert now is not None
+        assert now > (seen or 0)
+
+
 async def test_a_held_request_goes_to_the_worker_that_comes(
     proxy: Gateway, stable: Backend
 ) -> None:

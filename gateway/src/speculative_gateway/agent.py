@@ -270,7 +270,8 @@ class Agent:
             return None
 
     async def state(self) -> gateway.GatewayState:
-        """What Envoy uses, read since the last change and at most a second ago.
+        """What Envoy uses, read since the last change and at most a second ago; requests that
+        found no worker are known at once, for who heard of a wake comes for them.
 
         Raises:
             EnvoyUnreachable: it can't be asked.
@@ -282,7 +283,7 @@ class Agent:
                 if changes == self._changes:
                     self._counted = never_falling(self._state(sample), self._counted)
                     self._sample = (now, self._counted)
-            return self._sample[1]
+            return self._sample[1].model_copy(update={"activity": self.holding.activity})
 
     async def woken(self, request: web.Request) -> web.Response:
         """Answers when somebody asks something of a worker, see `Holding.woken`."""
