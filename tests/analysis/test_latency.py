@@ -11,6 +11,7 @@ from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import Analysis, MetricCheck
 from speculative_api.worker import Digest, Latency
 from speculative_operator.analysis import Evidence, Sample, assess, begin, continues, observe
+from speculative_operator.analysis.contrast import NO_SPREAD
 from speculative_operator.analysis.latency import SlowTest
 from speculative_operator.analysis.sequential import Contrast
 from speculative_operator.decision import MetricVerdict, Outcome
@@ -362,7 +363,9 @@ def test_exactly_at_the_limit_is_rolled_back_as_rarely_as_promised(share, is_abs
                 rng.binomial(theirs, level),
                 theirs,
             )
-            test = test.add(block, known_share=share, for_worse=True, for_not_worse=True)
+            test = test.add(
+                block, spread=NO_SPREAD, known_share=share, for_worse=True, for_not_worse=True
+            )
             if test.worse_side.worse >= 100:
                 failed += 1
                 break

@@ -126,7 +126,7 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         ),
         (
             a_raw_spec(rollout={"steps": [{"weight": 5, "pause": {}}]}),
-            "a step has exactly one of weight and pause",
+            "a step has exactly one of weight, pause and shadow",
         ),
         (
             a_raw_spec(rollout={"analysis": {"metrics": [{"name": "TimeToFirstToken"}]}}),
