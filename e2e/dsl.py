@@ -246,6 +246,9 @@ def a_trial(label: str, **settings: Any) -> Iterator[Trial]:
         yield Trial(namespace, operator)
     finally:
         operator.stop()
+        # It goes with the namespace only once the pods are gone, and until then says to every
+        # operator that starts that this one has just ended and may come back.
+        kubectl("delete", "lease", "speculative-operator", "-n", namespace, "--ignore-not-found")
         # Its pods drain by themselves meanwhile; the next test has a namespace of its own.
         kubectl("delete", "namespace", namespace, "--wait=false")
 
