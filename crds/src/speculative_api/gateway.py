@@ -155,7 +155,7 @@ class Route(_Lenient):
 
     schema_version: Literal[1, 2, 3, 4] = 1
     """2 where `auth` is set, 3 with tokens or `allowed_cidrs`: an agent that would ignore what
-    keeps people out must refuse the route instead."""
+    keeps people out must refuse the route instead. 4 where engines speak TLS."""
     owner_uid: str
     sequence: Count
     """Rises with every change; an agent ignores a lower number of the same owner."""

@@ -76,40 +76,20 @@ def rendered(
     # It may have a part of the accelerated lane too: the same pods, the same cluster.
     if route.native is not None and route.native.hash not in {each.hash for each in revisions}:
         revisions.append(route.native)
-    assignments = {
-        each.hash: _assignment(each.hash, each.hash, endpoints.get(each.service, ()))
-        for each in revisions
-    }
-    clusters = {
-        each.hash: _cluster(each.hash, folder, eject=50 if index == 0 else 0, tls=each.tls)
-        for index, each in enumerate(revisions)
-    }
+    used = _Used(endpoints, folder)
+    for index, each in enumerate(revisions):
+        used.add(each.hash, each, eject=50 if index == 0 else 0)
     if (copied := copied_to(route)) is not None:
-        name = copied.hash + SHADOW
-        assignments[name] = _assignment(name, copied.hash, endpoints.get(copied.service, ()))
-        clusters[name] = _cluster(name, folder, eject=0, tls=copied.tls)
+        used.add(copied.hash + SHADOW, copied, eject=0)
     if (spare := spare_of(route)) is not None:
-        ready = endpoints.get(spare.native.service, ())
-        assignments[spare.cluster] = _assignment(spare.cluster, spare.native.hash, ready)
-        clusters[spare.cluster] = _cluster(
-            spare.cluster,
-            folder,
-            eject=100,
-            most_requests=max(1, spare.per_endpoint * len(ready)),
-            tls=spare.native.tls,
-        )
-        stable = route.backends[0]
+        ready = len(endpoints.get(spare.native.service, ()))
+        most = max(1, spare.per_endpoint * ready)
+        used.add(spare.cluster, spare.native, eject=100, most_requests=most)
         # With a lane to fall back to, even the last endpoint may be set aside.
-        clusters[stable.hash] = _cluster(stable.hash, folder, eject=100, tls=stable.tls)
-    if has_ways(route):
-        last = [WAITING] if route.waiting is not None else []
-        for revision, members in ways(route).items():
-            clusters[revision + WAY] = _way(revision, [*members, *last])
-    if route.waiting is not None:
-        clusters[WAITING] = waiting_cluster(waiting_port)
+        used.add(route.backends[0].hash, route.backends[0], eject=100)
     return Configuration(
-        assignments=assignments,
-        clusters=clusters,
+        assignments=used.assignments,
+        clusters=used.clusters | _last_resorts(route, waiting_port),
         routes=routes(route, keys),
         weights={destination(route, backend): backend.weight for backend in route.backends},
         tokens=tokens(route.auth.jwt if route.auth else None, key_set),
@@ -121,6 +101,37 @@ def rendered(
         | bounds(route),
         copies=copies(route),
     )
+
+
+class _Used:
+    """Clusters of workers, each with its endpoints."""
+
+    def __init__(self, endpoints: Endpoints, folder: PurePath) -> None:
+        self._endpoints, self._folder = endpoints, folder
+        self.assignments: dict[str, dict[str, Any]] = {}
+        self.clusters: dict[str, dict[str, Any]] = {}
+
+    def add(
+        self, name: str, backend: gateway.Backend, *, eject: int, most_requests: int = _UNLIMITED
+    ) -> None:
+        """A cluster of this backend's workers; the last one of a name counts."""
+        ready = self._endpoints.get(backend.service, ())
+        self.assignments[name] = _assignment(name, backend.hash, ready)
+        self.clusters[name] = _cluster(
+            name, self._folder, eject=eject, most_requests=most_requests, tls=backend.tls
+        )
+
+
+def _last_resorts(route: gateway.Route, waiting_port: int) -> dict[str, dict[str, Any]]:
+    """Aggregates of what stands behind a revision, and the agent as the last of it."""
+    found = {}
+    if has_ways(route):
+        last = [WAITING] if route.waiting is not None else []
+        for revision, members in ways(route).items():
+            found[revision + WAY] = _way(revision, [*members, *last])
+    if route.waiting is not None:
+        found[WAITING] = waiting_cluster(waiting_port)
+    return found
 
 
 def empty() -> Configuration:

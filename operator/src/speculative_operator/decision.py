@@ -5,7 +5,7 @@ written, with a resourceVersion precondition, before any effect.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
@@ -101,6 +101,10 @@ class MetricVerdict:
     """Shown only: nothing is decided by it."""
     holds: bool = False
     """Time must not advance a canary while this is so: what was asked for is not known."""
+
+
+BASELINE_BLOCKS: Final = 60
+"""Blocks that make a baseline: `baselineSeconds` is so many times a block."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,7 +274,8 @@ class Analysis(Model):
     source: AnalysisSource = Field(
         default=AnalysisSource.WORKERS,
         description="Where the figures of the engines come from. Workers: every pod is asked. "
-        "Prometheus: that is asked what it scraped of the engines, in two queries whatever the "
-        "number of pods, at most every 15 seconds; for 1,000 pods and more. Its series need the "
-        "labels namespace and pod. What gateways count is always asked of them. Default Workers.",
+        "Prometheus: that is asked what it scraped of the engines, in one query, or three where "
+        "a latency is judged, whatever the number of pods, at most every 15 seconds; for 1,000 "
+        "pods and more. Its series need the labels namespace and pod. What gateways "
+        "count is always asked of them. Default Workers.",
     )

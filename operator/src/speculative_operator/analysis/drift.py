@@ -24,12 +24,15 @@ from speculative_operator.analysis.windows import (
     advance,
     worker_readings,
 )
-from speculative_operator.decision import Baseline, DriftFinding, DriftQuestion
+from speculative_operator.decision import (
+    BASELINE_BLOCKS,
+    Baseline,
+    DriftFinding,
+    DriftQuestion,
+)
 from speculative_operator.snapshot import WorkerPod
 
 SCHEMA: Final = 1
-BASELINE_BLOCKS: Final = 60
-"""Blocks that make a baseline: `baselineSeconds` is so many times a block."""
 TERM_BLOCKS: Final = STARTS * EVERY
 """Blocks after which evidence begins anew: 24 hours at the default of 240 s."""
 NEEDED_WORSE: Final = 1000.0

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from speculative_api.model_images import IMAGES_DIRECTORY, ModelImage, image_of
+from speculative_api.model_sources import model_sources
 from speculative_operator.desired.revision import Revisioned
 
 CACHE_DIRECTORY: Final = "/mnt/cache"
@@ -104,10 +105,8 @@ def _bytes(quantity: Any) -> int | None:
 
 
 def models_of(part: Revisioned) -> list[str]:
-    """The sources of the target, of the draft where there is one, and of LoRA adapters."""
-    draft, lora = part.speculation.draft, part.target.lora
-    adapters = [adapter.model for adapter in lora.adapters] if lora else []
-    return [part.target.model, *([draft.model] if draft else []), *adapters]
+    """The sources of all models of a revision."""
+    return model_sources(part.target, part.speculation)
 
 
 def node_path(model: str) -> str | None:

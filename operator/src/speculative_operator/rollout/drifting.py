@@ -10,6 +10,7 @@ from speculative_api.conditions import Reason
 from speculative_api.labels import REBASELINE, RECOVER
 from speculative_api.v1alpha1 import Drift, DriftAction, DriftBaseline, DriftStatus
 from speculative_operator.decision import (
+    BASELINE_BLOCKS,
     Assessment,
     Baseline,
     DriftFinding,
@@ -21,8 +22,6 @@ from speculative_operator.rollout.times import seconds_since, stamp
 from speculative_operator.rollout.transition import Transition, transition
 from speculative_operator.snapshot import Snapshot
 
-BLOCKS_IN_BASELINE = 60
-"""A block of evidence is so many times shorter than `baselineSeconds`."""
 MILLION = 1_000_000
 
 
@@ -50,7 +49,7 @@ def question(snapshot: Snapshot) -> DriftQuestion | None:
     return DriftQuestion(
         identity=f"{drift.hash}/{drift.since}/{drift.round}/{wish.baseline_seconds} s/{asks}",
         revision=drift.hash,
-        block_seconds=wish.baseline_seconds / BLOCKS_IN_BASELINE,
+        block_seconds=wish.baseline_seconds / BASELINE_BLOCKS,
         least_share=wish.min_percent_of_baseline / 100,
         baseline=baseline,
     )

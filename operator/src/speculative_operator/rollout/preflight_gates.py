@@ -10,6 +10,7 @@ said the same, or parked.
 from typing import Any, Final, Literal
 
 from speculative_api.conditions import Reason, WorkerReason
+from speculative_api.model_sources import model_sources
 from speculative_api.v1alpha1 import Place, PreflightStatus
 from speculative_api.worker import PreflightReport, Termination
 from speculative_operator.decision import Assessment, Event
@@ -73,9 +74,7 @@ def _stages(snapshot: Snapshot) -> tuple[Stage, ...]:
     rollout, spec = snapshot.spec.rollout, snapshot.spec
     if spec.engine.simulation is not None:
         return ()
-    draft, lora = spec.speculation.draft, spec.target.lora
-    models = [spec.target.model, *([draft.model] if draft else [])]
-    models += [adapter.model for adapter in lora.adapters] if lora else []
+    models = model_sources(spec.target, spec.speculation)
     fetched = spec.model_cache is not None and any(model.startswith(_HUB) for model in models)
     check: tuple[Stage, ...] = ("Check",) if rollout.preflight is Place.JOB else ()
     download = rollout.download is Place.JOB and fetched

@@ -36,7 +36,7 @@ from speculative_operator.rollout.returning import guard_weight
 from speculative_operator.rollout.speculating import speculating
 from speculative_operator.rollout.steps import step_at, step_seconds, steps_of
 from speculative_operator.rollout.times import moment, seconds_since, stamp
-from speculative_operator.rollout.transition import wanted
+from speculative_operator.rollout.transition import failure_of, wanted
 from speculative_operator.rollout.trial import trial_of
 from speculative_operator.rollout.unaided import unaided_share
 from speculative_operator.scaling.idling import is_released
@@ -172,14 +172,12 @@ def _accepted(snapshot: Snapshot) -> Found:
 def _available(snapshot: Snapshot) -> Found:
     kind, stable = ConditionType.AVAILABLE, snapshot.status.stable
     if stable is None:
-        failed = next(
-            (e for e in snapshot.status.failed_revisions if e.hash == wanted(snapshot)), None
-        )
+        failed = failure_of(snapshot, wanted(snapshot))
         if failed is not None:
             message = f"{failed.reason}: {failed.message}"
             return kind, "False", Reason.FIRST_REVISION_FAILED, message
         return kind, "False", Reason.STABLE_NOT_READY, "There is no revision yet."
-    failed = next((e for e in snapshot.status.failed_revisions if e.hash == stable.hash), None)
+    failed = failure_of(snapshot, stable.hash)
     if failed is not None and stable.available_at is None:
         message = f"{failed.reason}: {failed.message}"
         return kind, "False", Reason.FIRST_REVISION_FAILED, message
@@ -205,7 +203,7 @@ def _progressing(snapshot: Snapshot, assessment: Assessment) -> Found:
         return kind, "True", *_guard(snapshot, stable, guard)
     if before := running(snapshot):
         return kind, "True", *before
-    failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
+    failed = failure_of(snapshot, wanted(snapshot))
     if failed is not None:
         if stable.hash == failed.hash:
             return kind, "False", Reason.FIRST_REVISION_FAILED, f"{failed.reason}: {failed.message}"
@@ -249,7 +247,7 @@ def _before_the_first(snapshot: Snapshot) -> tuple[State, Reason, str]:
     if before := running(snapshot):
         return "True", *before
     status = snapshot.status
-    failed = next((e for e in status.failed_revisions if e.hash == wanted(snapshot)), None)
+    failed = failure_of(snapshot, wanted(snapshot))
     if failed is not None:
         return "False", Reason.FIRST_REVISION_FAILED, f"{failed.reason}: {failed.message}"
     if status.parked is not None and is_waiting(snapshot):

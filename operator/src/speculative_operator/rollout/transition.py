@@ -81,7 +81,13 @@ def verdict(
 
 def has_failed(snapshot: Snapshot, revision: str) -> bool:
     """Whether a revision failed and nobody said retry since."""
-    return any(entry.hash == revision for entry in snapshot.status.failed_revisions)
+    return failure_of(snapshot, revision) is not None
+
+
+def failure_of(snapshot: Snapshot, revision: str | None) -> FailedRevision | None:
+    """Why it failed; None where it did not, or somebody said retry since."""
+    failed = snapshot.status.failed_revisions
+    return next((entry for entry in failed if entry.hash == revision), None)
 
 
 def wanted(snapshot: Snapshot) -> str | None:

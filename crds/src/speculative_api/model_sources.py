@@ -1,0 +1,10 @@
+"""PURE: where the models of one revision come from."""
+
+from speculative_api.v1alpha1 import Speculation, Target
+
+
+def model_sources(target: Target, speculation: Speculation) -> list[str]:
+    """The sources of the target, of the draft where there is one, and of LoRA adapters."""
+    draft, lora = speculation.draft, target.lora
+    adapters = [adapter.model for adapter in lora.adapters] if lora else []
+    return [target.model, *([draft.model] if draft else []), *adapters]
