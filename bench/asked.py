@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,16 +19,16 @@ STATUS_POLL_SECONDS = 0.02
 
 
 @dataclass
-class Asked:
+class Asked(ABC):
     """The resource `name` in `namespace`; `client` is there once the context was entered."""
 
     namespace: str = "default"
     name: str = "chat"
     client: Client = field(init=False)
 
+    @abstractmethod
     async def until_weight_zero(self, revision: str, *, every: float) -> float:
         """When the last Envoy gave it nothing (loop time), asked so often."""
-        raise NotImplementedError
 
     async def annotate(self, annotations: dict[str, str]) -> None:
         """A person's word."""

@@ -124,6 +124,7 @@ async def test_different_namespaces_do_not_hinder_each_other() -> None:
         two = world.an_operator("b", "right")
         two.start()
         await until(lambda: world.at_work == {"b"})
+        assert (one.not_ready(), two.not_ready()) == ("", "")
         await two.resign()
         await one.resign()
 
