@@ -83,7 +83,7 @@ test: check test-fast test-server e2e test-vllm demo summary  ## set-up and ever
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
-	@echo "  make soak-properties soak-gateway bench-analysis bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-adaptive"
+	@echo "  make soak-properties soak-gateway bench-analysis bench-drift bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -104,6 +104,10 @@ soak-properties: .venv/synced  ## the property tests over new random worlds, ROU
 .PHONY: bench-analysis bench-simulated-pod bench-adaptive bench-abort bench-gateway
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped tests; ARGS=--quick: 2 minutes
 	nice -n 15 $(BIN)/python -m bench.analysis $(ARGS)
+
+.PHONY: bench-drift
+bench-drift: .venv/synced  ## how often drift is called, and how soon; ARGS="--runs 20"
+	nice -n 15 $(BIN)/python -m bench.drift $(ARGS)
 
 bench-abort: .venv/synced  ## from 200 aborts to weight 0 in every Envoy; ARGS=--cluster on the local cluster
 	$(BIN)/python -m bench.abort $(ARGS)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -204,8 +205,19 @@ class Trial:
             ),
             seconds,
         )
+        # A Service leads to a ready pod a moment later, when kube-proxy has heard of it.
+        wait_for("the gateway's Service to take connections", self.takes_connections)
         found: str = self.status["stable"]["hash"]
         return found
+
+    def takes_connections(self) -> bool:
+        """Whether the gateway's Service leads anywhere."""
+        address = urllib.parse.urlsplit(self.url())
+        try:
+            socket.create_connection((str(address.hostname), address.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
 
     def wait_progressing(self, reason: str, seconds: float = 150) -> dict[str, Any]:
         """Waits for a reason of condition Progressing; returns the status."""
