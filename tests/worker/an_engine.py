@@ -10,8 +10,8 @@ import aiohttp
 from tests.worker.a_worker import words
 
 from speculative_api.engine_metrics import Reading, reading
+from speculative_worker.http_server import HttpServer
 from speculative_worker.simulate.generation import Batch
-from speculative_worker.simulate.http import HttpServer
 from speculative_worker.simulate.plan import plan_from
 from speculative_worker.simulate.server import SimulatedEngine
 

@@ -22,6 +22,7 @@ from speculative_api.validation import problems
 from speculative_operator.desired.revision import parse, words_of
 from speculative_operator.desired.workers import worker_config
 from speculative_worker.classify import engine_failure
+from speculative_worker.http_server import Request
 from speculative_worker.simulate.faults import (
     CRASH_SAMPLES,
     KINDS,
@@ -30,7 +31,6 @@ from speculative_worker.simulate.faults import (
     Faults,
     fault_from,
 )
-from speculative_worker.simulate.http import Request
 from speculative_worker.simulate.plan import Plan, plan_from
 from speculative_worker.simulate.server import SimulatedEngine
 

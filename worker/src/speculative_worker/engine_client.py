@@ -1,18 +1,21 @@
 """What the worker asks its own engine over HTTP: health, metrics, warm-up requests."""
 
 import asyncio
+import json
 import time
 from types import TracebackType
-from typing import Any, Final, Self
-
-import aiohttp
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 from speculative_api.engine_metrics import Reading, reading
+from speculative_worker.http_client import HttpClient, HttpError
 
-_SHORT = aiohttp.ClientTimeout(total=5)
-_WARMUP = aiohttp.ClientTimeout(total=None, sock_read=600)
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+_SHORT_SECONDS: Final = 5.0
+_COMPLETION_SECONDS: Final = 600.0
 _CACHE_SECONDS: Final = 1.0
-_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class EngineSilent(Exception):
@@ -20,14 +23,12 @@ class EngineSilent(Exception):
 
 
 class EngineClient:
-    """One connection pool to the engine; use as a context manager."""
+    """Asks one engine; use as a context manager."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        # Not verified: this is our own child on loopback, and what it was given was checked
-        # the way a gateway will (`certificate`).
-        connector = aiohttp.TCPConnector(ssl=False)
-        self._session = aiohttp.ClientSession(timeout=_SHORT, connector=connector)
+        where = urlsplit(url)
+        encryption = _unverified() if where.scheme == "https" else None
+        self._http = HttpClient(where.hostname or "", where.port or 0, encryption=encryption)
         self._lock = asyncio.Lock()
         self._read_at = float("-inf")
         self._sampled_at = 0.0
@@ -42,15 +43,15 @@ class EngineClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._session.close()
+        await self._http.close()
 
     async def is_healthy(self) -> bool:
         """Whether `/health` answers 200."""
         try:
-            async with self._session.get(f"{self._url}/health") as answer:
-                return answer.status == 200
-        except _ERRORS:
+            status, _ = await self._http.get("/health", seconds=_SHORT_SECONDS)
+        except HttpError:
             return False
+        return status == 200
 
     async def sample(self) -> tuple[Reading, float]:
         """The engine's metrics and the Unix time they were read at, at most 1 s old.
@@ -70,19 +71,32 @@ class EngineClient:
 
     async def complete(self, request: dict[str, Any]) -> tuple[int, str]:
         """One completion request: status and body. Raises `EngineSilent`."""
+        content = json.dumps(request).encode()
         try:
-            async with self._session.post(
-                f"{self._url}/v1/completions", json=request, timeout=_WARMUP
-            ) as answer:
-                return answer.status, await answer.text()
-        except _ERRORS as error:
-            raise EngineSilent(f"{type(error).__name__}: {error}") from error
+            status, body = await self._http.post(
+                "/v1/completions", content, seconds=_COMPLETION_SECONDS
+            )
+        except HttpError as error:
+            raise EngineSilent(str(error)) from error
+        return status, body.decode(errors="replace")
 
     async def _fresh(self) -> Reading:
         try:
-            async with self._session.get(f"{self._url}/metrics") as answer:
-                if answer.status != 200:
-                    raise EngineSilent(f"/metrics answered {answer.status}")
-                return reading(await answer.text())
-        except _ERRORS as error:
-            raise EngineSilent(f"{type(error).__name__}: {error}") from error
+            status, body = await self._http.get("/metrics", seconds=_SHORT_SECONDS)
+        except HttpError as error:
+            raise EngineSilent(str(error)) from error
+        if status != 200:
+            raise EngineSilent(f"/metrics answered {status}")
+        return reading(body.decode(errors="replace"))
+
+
+def _unverified() -> "SSLContext":
+    """Not verified: this is our own child on loopback, and what it was given was checked the way
+    a gateway will (`certificate`)."""
+    # Imported here: without TLS there is no need of it.
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

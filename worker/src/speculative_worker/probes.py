@@ -6,17 +6,19 @@ when asked, at most once a second.
 """
 
 import time
-from typing import Any
-
-from aiohttp import web
+from typing import Any, Final
 
 from speculative_api.engine_metrics import Reading, cache_usage, counters, latencies
 from speculative_api.worker import Digest
 from speculative_worker.adapting import state_of
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.exposition import exposition
+from speculative_worker.http_server import HttpServer, Request, Response
 from speculative_worker.settings import Settings
 from speculative_worker.state import Phase, WorkerState
+
+_LARGEST_BODY: Final = 4096
+_IDLE_SECONDS: Final = 75.0
 
 
 class ProbeServer:
@@ -26,45 +28,43 @@ class ProbeServer:
         self._settings = settings
         self._state = state
         self._client = client
-        application = web.Application()
-        application.router.add_get("/startupz", self._startup)
-        application.router.add_get("/readyz", self._ready)
-        application.router.add_get("/livez", self._live)
-        application.router.add_get("/digest", self._digest)
-        application.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
+        self._server = HttpServer(
+            self._answer, largest_body=_LARGEST_BODY, idle_seconds=_IDLE_SECONDS
+        )
 
     async def start(self) -> None:
         """Begins to listen. Raises `OSError` when the port is taken."""
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._settings.host, self._settings.worker_port)
-        await site.start()
+        await self._server.start(self._settings.host, self._settings.worker_port)
 
     async def close(self) -> None:
         """Stops listening."""
-        await self._runner.cleanup()
+        await self._server.close()
 
-    async def _startup(self, _: web.Request) -> web.Response:
-        return _answer(self._state.is_started, self._state.why_not_ready())
+    async def _answer(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _text("only GET is answered here\n", status=405)
+        match request.path:
+            case "/startupz":
+                return self._verdict(self._state.is_started)
+            case "/readyz":
+                return self._verdict(self._state.is_ready)
+            case "/livez":
+                limit = self._settings.stall_live_seconds
+                live = self._state.is_live(time.monotonic(), stall_live_seconds=limit)
+                return self._verdict(live)
+            case "/digest":
+                digest, _ = await self._observe()
+                body = digest.model_dump_json(by_alias=True).encode()
+                return Response(body=body, content_type="application/json; charset=utf-8")
+            case "/metrics":
+                return _text(exposition(*await self._observe()))
+            case _:
+                return _text("not found\n", status=404)
 
-    async def _ready(self, _: web.Request) -> web.Response:
-        return _answer(self._state.is_ready, self._state.why_not_ready())
-
-    async def _live(self, _: web.Request) -> web.Response:
-        live = self._state.is_live(
-            time.monotonic(), stall_live_seconds=self._settings.stall_live_seconds
-        )
-        return _answer(live, self._state.why_not_ready())
-
-    async def _digest(self, _: web.Request) -> web.Response:
-        digest, _reading = await self._observe()
-        return web.Response(
-            text=digest.model_dump_json(by_alias=True), content_type="application/json"
-        )
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        digest, reading = await self._observe()
-        return web.Response(text=exposition(digest, reading), content_type="text/plain")
+    def _verdict(self, good: bool) -> Response:
+        if good:
+            return _text("ok\n")
+        return _text(self._state.why_not_ready() + "\n", status=503)
 
     async def _observe(self) -> tuple[Digest, Reading | None]:
         reading: Reading | None = None
@@ -110,7 +110,6 @@ def digest_of(
     )
 
 
-def _answer(good: bool, reason: str) -> web.Response:
-    if good:
-        return web.Response(text="ok\n")
-    return web.Response(status=503, text=reason + "\n")
+def _text(text: str, *, status: int = 200) -> Response:
+    content_type = "text/plain; charset=utf-8"
+    return Response(status=status, body=text.encode(), content_type=content_type)

@@ -33,7 +33,9 @@ from speculative_worker.settings import Settings, process_environment
 from speculative_worker.state import Phase, WorkerState
 from speculative_worker.warmup import warm_up
 
+_FIRST_HEALTH_LOOK_SECONDS: Final = 0.03
 _HEALTH_LOOK_SECONDS: Final = 0.25
+"""Looks come closer together at first: a simulated engine is up in a fraction of a second."""
 _COMPILING: Final = re.compile(
     r"dynamo bytecode transform|compiling (a|the) graph|torch\.compile takes|graph capturing"
     r"|capturing [^.]{0,40}cuda ?graph",
@@ -185,8 +187,10 @@ class Worker:
             self._enter(Phase.COMPILING)
 
     async def _wait_until_healthy(self) -> None:
-        while not await self._client.is_healthy():  # noqa: ASYNC110 (nothing sets an event)
-            await asyncio.sleep(_HEALTH_LOOK_SECONDS)
+        pause_seconds = _FIRST_HEALTH_LOOK_SECONDS
+        while not await self._client.is_healthy():
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(1.3 * pause_seconds, _HEALTH_LOOK_SECONDS)
 
     async def _watch(self, engine: Engine) -> None:
         progress = asyncio.create_task(self._watch_progress())

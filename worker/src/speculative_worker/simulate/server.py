@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from speculative_worker.adaptive.report import Report, settings_from
+from speculative_worker.http_server import HttpServer, Request, Response, json_response
 from speculative_worker.simulate.calls import BadRequest, Call, body_of
 from speculative_worker.simulate.faults import Fault, Faults, fault_from
 from speculative_worker.simulate.generation import Batch
-from speculative_worker.simulate.http import HttpServer, Request, Response, json_response
 from speculative_worker.simulate.lengths import Lengths
 from speculative_worker.simulate.plan import BadPlan, Plan, plan_from
 
