@@ -70,7 +70,7 @@ test-fast: .venv/synced  ## no cluster, about a minute
 	$(BIN)/pytest tests -m "not cluster and not slow and not soak" -q -n auto --dist worksteal
 
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
-	$(BIN)/pytest tests -m "(cluster or slow) and not vllm"
+	$(BIN)/pytest tests -m "(cluster or slow) and not vllm" -n 2 --dist loadfile
 
 test-vllm: .venv/synced images  ## what is rendered, read by vLLM's own configuration classes
 	$(BIN)/pytest tests -m vllm

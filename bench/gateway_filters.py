@@ -26,8 +26,8 @@ import envoy
 from bench.gateway import CHAT, STREAM
 from bench.http_client import Connection, Request, a_request
 from bench.proxies import KEY, a_worker, start
-from tests.gateway.backends import free_port
 from tests.gateway.harness import STABLE, backend
+from tests.ports import free_port
 
 from speculative_api import gateway
 from speculative_gateway import bootstrap, configuration, policies

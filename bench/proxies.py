@@ -17,8 +17,9 @@ from typing import Any
 
 import aiohttp
 import envoy
-from tests.gateway.backends import Backend, free_port
+from tests.gateway.backends import Backend
 from tests.gateway.harness import STABLE, Gateway, backend
+from tests.ports import free_port
 
 from speculative_api import gateway
 

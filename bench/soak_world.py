@@ -20,6 +20,7 @@ from bench.disturbed_api import DisturbedApi
 from bench.faults import small_disk, unmount
 from bench.loopback import AGENT, NAMESPACE, Loopback, gateway_address
 from tests.cluster import envtest
+from tests.ports import free_port
 from tests.reconcile.simulation import Simulation
 
 from speculative_api import labels
@@ -139,7 +140,7 @@ class SoakWorld(Loopback):
             "SERVICE_ACCOUNT": str(self.token.parent),
             "CLOCK": str(self.clock),
             "IDENTITY": "one",
-            "HTTP_PORT": str(envtest._free_ports(1)[0]),
+            "HTTP_PORT": str(free_port()),
         }
         environment.pop("KUBECONFIG", None)
         with (self._folder / "operator.log").open("ab") as log:

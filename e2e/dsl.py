@@ -22,6 +22,7 @@ from typing import Any
 
 from e2e.kubectl import KubectlError, apply, get, kubeconfig, kubectl, listed
 from prometheus_client.parser import text_string_to_metric_families
+from tests.ports import free_port
 
 SIMULATED_WORKER = "localhost/speculative-worker-simulate:dev"
 GATEWAY_IMAGE = "localhost/speculative-gateway:dev"
@@ -96,14 +97,6 @@ def a_manifest(
     }
 
 
-def free_port() -> int:
-    """A loopback port that nobody used a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @dataclass
 class Operator:
     """The operator as a child process of the test."""
@@ -113,7 +106,7 @@ class Operator:
     extra: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
-    http_port: int = field(default_factory=lambda: free_port())
+    http_port: int = field(default_factory=free_port)
 
     def start(self, **extra: str) -> None:
         """Starts it; its log goes to build/e2e/."""

@@ -7,7 +7,6 @@ once per test run on free loopback ports; ended by the handles of its processes.
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.ports import free_port, free_ports
 
 from speculative_operator.cluster.access import Access
 
@@ -137,7 +137,7 @@ def controller_manager(server: "Server", *controllers: str) -> Iterator[None]:
         f"--controllers={','.join(controllers)}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
-        f"--secure-port={_free_ports(1)[0]}",
+        f"--secure-port={free_port()}",
         f"--cert-dir={server.folder}",
         "--horizontal-pod-autoscaler-sync-period=1s",
     ]
@@ -151,7 +151,7 @@ def running(folder: Path) -> Iterator[Server]:
     apiserver, etcd = binary_folder() / "kube-apiserver", shutil.which("etcd")
     if not apiserver.exists() or etcd is None:
         raise FileNotFoundError(f"{apiserver} or etcd is missing: run `make cluster-up` once")
-    ports = _free_ports(3)
+    ports = free_ports(3)
     key = folder / "service-accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     make_certificates(folder)
@@ -219,14 +219,6 @@ def _unverified() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @contextmanager

@@ -175,11 +175,3 @@ async def running(name: str, *, encryption: ssl.SSLContext | None = None) -> Asy
     finally:
         backend.release()
         await runner.cleanup()
-
-
-def free_port() -> int:
-    """A port that nothing listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

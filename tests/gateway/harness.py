@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-from tests.gateway.backends import Backend, free_port
+from tests.gateway.backends import Backend
+from tests.ports import free_port
 
 from speculative_api import gateway
 

@@ -4,8 +4,9 @@ import json
 
 import aiohttp
 import pytest
-from tests.gateway.backends import Backend, free_port
+from tests.gateway.backends import Backend
 from tests.gateway.harness import CANARY, NATIVE, STABLE, Gateway, backend, cluster, eventually
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 

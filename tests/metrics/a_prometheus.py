@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.ports import free_port
 
 CACHE = Path(os.environ.get("SPECULATIVE_HOME", "~/.cache/speculative-operator")).expanduser()
 READY_SECONDS = 60.0
@@ -103,9 +103,7 @@ def _running(
 ) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     file = folder / "prometheus.yml"
     file.write_text(configuration, "utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = [
         path,
         f"--config.file={file}",

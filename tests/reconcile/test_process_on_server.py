@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 import yaml
 from tests.builders import a_raw_spec
 from tests.cluster.envtest import Server
+from tests.ports import free_port
 
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import (
@@ -79,12 +79,6 @@ async def an_operator(
                 await process.wait()
 
 
-def a_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def until(question: Callable[[], Coroutine[Any, Any, object]]) -> Any:
     """The first true answer; errors of a server that is not there yet count as no."""
     loop = asyncio.get_running_loop()
@@ -130,7 +124,7 @@ async def test_operator_works_survives_kill_and_releases_its_lease(
             selector = f"speculative.dev/name={name}"
             return (await client.list_all(resource, "default", selector=selector))[0]
 
-        port = a_port()
+        port = free_port()
         await a_resource(client, "first")
         async with an_operator(api_server, tmp_path, port=port) as process:
             await until(lambda: children(DEPLOYMENT, "first"))

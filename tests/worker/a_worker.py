@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.ports import free_ports
 
 from speculative_api.worker import WorkerConfig
 from speculative_worker.settings import Settings
@@ -27,15 +27,6 @@ settings = settings_from(process_environment())
 sys.exit(asyncio.run(run(dataclasses.replace(settings, follow_seconds=0.3))))
 """
 """The worker with a shorter wait for endpoints than the contract's 10 s."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @dataclass

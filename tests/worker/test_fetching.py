@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from tests.worker.a_worker import a_config, free_ports
+from tests.ports import free_port
+from tests.worker.a_worker import a_config
 
 from speculative_api.worker import (
     CONFIG_VARIABLE,
@@ -109,7 +110,7 @@ class Download:
     def __init__(self, folder: Path, endpoint: str, model: str = "hf://org/model@main") -> None:
         config = a_config(model=model, cacheDirectory=str(folder / "cache"))
         config = config.model_copy(update={"simulation": None})
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         self.end = folder / "end"
         self.snapshot = folder / "cache" / "models--org--model" / "snapshots" / COMMIT
         self.environment = {
