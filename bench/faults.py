@@ -1,6 +1,7 @@
 """The faults of `make soak-faults`: what each does to the world, and how it is taken back."""
 
 import asyncio
+import contextlib
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -124,12 +125,9 @@ async def full_disk(world: Disturbable, seconds: float) -> None:
     if world.disk is None:
         return
     filler = world.disk / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(b"\0" * 4096)
-                file.flush()
-        except OSError:
+    # Unbuffered: what could not be written must not be tried again by closing the file.
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"\0" * 4096):
             pass
     try:
         await asyncio.sleep(seconds)
