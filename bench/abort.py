@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.asked import POLL_SECONDS, STATUS_POLL_SECONDS, Asked
+from bench.ending import unwind_on_sigterm
 from bench.loopback import Loopback
 from bench.on_cluster import on_cluster
 
@@ -144,4 +145,5 @@ def _report(
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     asyncio.run(main())

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.ending import unwind_on_sigterm
 from bench.http_client import Connection, Request, a_request
 from bench.proxies import KEY, Way, ways
 
@@ -213,4 +214,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     main()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import envoy
+from bench.ending import unwind_on_sigterm
 from bench.gateway import CHAT, STREAM
 from bench.http_client import Connection, Request, a_request
 from bench.proxies import KEY, a_worker, start
@@ -309,4 +310,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     main()

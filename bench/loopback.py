@@ -8,6 +8,7 @@ cluster. What controllers and kubelets do is done here, at once.
 import asyncio
 import itertools
 import os
+import socket
 import sys
 import traceback
 from contextlib import AsyncExitStack
@@ -34,6 +35,7 @@ from speculative_operator.errors import ApiError
 NAMESPACE = "default"
 SLICE = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 ADMIN_PORT = 19_901
+AGENT_PORT = 8081
 FOLLOW_SECONDS = 0.1
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
 
@@ -105,6 +107,7 @@ class Loopback:
         return self
 
     async def _begin(self) -> None:
+        self._require_addresses()
         server = self._stack.enter_context(envtest.running(self._folder))
         self.client = await self._stack.enter_async_context(Client(server.access))
         (self._folder / "token").write_text(envtest.TOKEN)
@@ -129,6 +132,19 @@ class Loopback:
         for member in self.members:
             spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
             await member.edit({"spec": spec})
+
+    def _require_addresses(self) -> None:
+        """RuntimeError: another world of these has them; nothing here would become ready."""
+        for member in self.members:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((gateway_address(member.name, 0), AGENT_PORT))
+                except OSError as error:
+                    taken = f"{gateway_address(member.name, 0)}:{AGENT_PORT}"
+                    raise RuntimeError(
+                        f"{taken} cannot be had ({error.strerror}): end the other benchmark first"
+                    ) from error
 
     async def _introduce(self) -> None:
         """Gives the members what they ask with."""

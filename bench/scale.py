@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from bench.ending import unwind_on_sigterm
 from bench.operator_process import Operator, until
 from tests.cluster.envtest import Server, running
 
@@ -382,4 +383,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     raise SystemExit(main())

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.ending import unwind_on_sigterm
 from tests.worker.a_worker import RunningWorker, a_worker
 
 REPORT = Path("build/bench-simulated-pod.json")
@@ -86,6 +87,7 @@ async def _run(pods: int) -> list[dict[str, float]]:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     figures = asyncio.run(_run(int(sys.argv[1]) if len(sys.argv) > 1 else 5))
     REPORT.parent.mkdir(exist_ok=True)
     report = {"load_average": os.getloadavg(), "pods": figures}

@@ -18,6 +18,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from bench.ending import unwind_on_sigterm
 from bench.faults import FAULTS
 from bench.soak_world import LOGS, SoakWorld, a_spec
 
@@ -126,4 +127,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    unwind_on_sigterm()
     raise SystemExit(main())

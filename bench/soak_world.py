@@ -93,6 +93,7 @@ class SoakWorld(Loopback):
         self._counts: dict[str, int] = {}
 
     async def _begin(self) -> None:
+        self._require_addresses()
         self.server = self._stack.enter_context(envtest.running(self._folder))
         self.client = await self._stack.enter_async_context(
             Client(self.server.access, timeout_seconds=5)
