@@ -1,6 +1,7 @@
 """A whole gateway on loopback: supervisor, real Envoy, agent over two files."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -138,8 +139,9 @@ class Gateway:
             try:
                 await asyncio.wait_for(self.supervisor.wait(), 3)
             except TimeoutError:
-                # A test left a stream open: end Envoy, and the drain with it.
-                os.kill(self.envoy_pid(), signal.SIGKILL)
+                # A test left a stream open: end Envoy, if it has not ended by now, and the drain.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.envoy_pid(), signal.SIGKILL)
                 await asyncio.wait_for(self.supervisor.wait(), 10)
 
     def envoy_pid(self) -> int:

@@ -1,7 +1,7 @@
 """The endpoints say what is wrong, and telemetry counts what changed something."""
 
 import aiohttp
-from tests.reconcile.test_process_on_server import a_port
+from tests.ports import free_port
 
 from speculative_operator.serving import serving
 from speculative_operator.telemetry import Telemetry
@@ -10,7 +10,7 @@ from speculative_operator.telemetry import Telemetry
 async def test_probes_answer_with_what_is_wrong() -> None:
     telemetry = Telemetry()
     wrong = {"/livez": "", "/readyz": "not listed yet: Pod"}
-    port = a_port()
+    port = free_port()
     async with (
         serving(
             port=port,

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.cluster.envtest import Server
-from tests.reconcile.test_process_on_server import a_port, a_resource, an_operator, get, until
+from tests.ports import free_port
+from tests.reconcile.test_process_on_server import a_resource, an_operator, get, until
 
 from speculative_operator.cluster.client import MERGE_PATCH, Client
 from speculative_operator.cluster.resources import LEASE, SPECULATIVE_DEPLOYMENT
@@ -141,7 +142,7 @@ def unfenced(writes: list[dict[str, Any]]) -> list[str]:
 async def test_never_both_write_whatever_happens_to_the_one_that_works(
     api_server: Server, tmp_path: Path
 ) -> None:
-    ports = {"a": a_port(), "b": a_port()}
+    ports = {"a": free_port(), "b": free_port()}
     async with (
         Client(api_server.access) as client,
         a_link(api_server) as link,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 from tests.cluster.envtest import Server
-from tests.reconcile.test_process_on_server import a_port
+from tests.ports import free_port
 
 from speculative_operator.cluster.client import Client
 from speculative_operator.external.server import ExternalMetrics, Measure
@@ -31,7 +31,7 @@ def certificates(server: Server) -> Path:
 @asynccontextmanager
 async def served(server: Server, client: Client, measure: Measure) -> AsyncIterator[int]:
     """The API on a free port, which is given."""
-    port = a_port()
+    port = free_port()
     metrics = ExternalMetrics(client, measure, port=port, certificates=certificates(server))
     task = asyncio.create_task(metrics.run())
     try:
