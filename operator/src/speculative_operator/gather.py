@@ -30,7 +30,6 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.metrics.source import Source, Target
 from speculative_operator.readings import Readings
-from speculative_operator.rollout.healing import healed
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import (
     DeploymentView,
@@ -73,7 +72,7 @@ def gather(
     namespace, name = key
     uid = uid_of(parent)
     pods = [pod for pod in pods_of(stores, key) if not _is_older(pod, parent)]
-    status = healed(known.status(key, parent), now)
+    status = known.healed(key, parent, now)
     records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
     revisions = {record.hash: record for record in records}
     contested = applied.warning(parent["metadata"], autoscaled=found.spec.autoscaling is not None)

@@ -6,6 +6,7 @@ All of what is remembered may be lost. Called by `gather` and the pass.
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -15,6 +16,7 @@ from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import JSON, Key, controller_uid
 from speculative_operator.desired import names
+from speculative_operator.rollout.healing import healed
 from speculative_operator.specs import sentence
 
 log = logging.getLogger(__name__)
@@ -30,10 +32,22 @@ class Readings:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Key], tuple[JSON, Any]] = {}
+        self._sound: dict[Key, tuple[SpeculativeDeploymentStatus, datetime]] = {}
+        """Statuses without a garbled time, and when that was found: it stays so from then on."""
 
     def status(self, key: Key, parent: JSON) -> SpeculativeDeploymentStatus:
         """`status_of` this object."""
         return self._once("status", key, parent, status_of)
+
+    def healed(self, key: Key, parent: JSON, now: datetime) -> SpeculativeDeploymentStatus:
+        """`status` with garbled times replaced, looked through once and not per pass."""
+        status, sound = self.status(key, parent), self._sound.get(key)
+        if sound is not None and sound[0] is status and sound[1] <= now:
+            return status
+        better = healed(status, now)
+        if better is status:
+            self._sound[key] = (status, now)
+        return better
 
     def route(self, key: Key, config_maps: Store, uid: str) -> Route | None:
         """The route of the resource with this UID, if it is ours and can be read."""
@@ -46,6 +60,7 @@ class Readings:
         """The resource is gone."""
         for what in ("status", "route"):
             self._known.pop((what, key), None)
+        self._sound.pop(key, None)
 
     def _once(self, what: str, key: Key, thing: JSON, read: Callable[[JSON], T]) -> T:
         known = self._known.get((what, key))
@@ -54,6 +69,7 @@ class Readings:
             return found
         if len(self._known) >= MOST:
             self._known.clear()
+            self._sound.clear()
         found = read(thing)
         self._known[what, key] = (thing, found)
         return found

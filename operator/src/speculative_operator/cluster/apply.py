@@ -6,6 +6,7 @@ is ours and no longer desired is deleted, except what the caller protects.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +25,8 @@ from speculative_operator.cluster.resources import (
 from speculative_operator.errors import Conflict, NotFound, Refused
 
 _REQUEST: Final = re.compile(r"^[a-z-]+ /\S+: [0-9]+ ")
+_Place = tuple[str, str]
+"""Kind and name of an object of one owner."""
 _VALUE: Final = re.compile(r"got &value\.valueUnstructured\{Value:.*?\}")
 
 
@@ -43,18 +46,30 @@ class Outcome(StrEnum):
     """It is on its way out, or belongs to a former resource of the same name."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What is kept about the objects of one owner; all of it may be lost."""
+
+    settled: dict[_Place, tuple[str, str, str]] = field(default_factory=dict)
+    """Per object (UID, version, digest) of an apply whose result the server rewrote: without
+    this, a spelling of its own would be 'corrected' for ever."""
+    verified: dict[_Place, tuple[str, str, str]] = field(default_factory=dict)
+    """Per object (UID, resourceVersion, digest) of the last comparison that found it as it
+    should be: the comparison is half the work of a quiet pass."""
+
+    def forget(self, place: _Place) -> None:
+        """The object is another one now, or gone."""
+        self.settled.pop(place, None)
+        self.verified.pop(place, None)
+
+
 class Applier:
     """Writes objects of one owner; reads only the stores, except before a creation."""
 
     def __init__(self, client: Client, stores: Mapping[str, Store]) -> None:
         self._client = client
         self._stores = stores
-        self._settled: dict[tuple[str, str, str], tuple[str, str, str]] = {}
-        """Per object (UID, version, digest) of an apply whose result the server rewrote: without
-        this, a spelling of its own would be 'corrected' for ever."""
-        self._verified: dict[tuple[str, str, str], tuple[str, str, str]] = {}
-        """Per object (UID, resourceVersion, digest) of the last comparison that found it as it
-        should be: the comparison is half the work of a quiet pass."""
+        self._memories: dict[Key, _Memory] = {}
 
     async def ensure_all(
         self, bodies: Iterable[JSON], *, key: Key, owner_uid: str, create_only: Collection[str]
@@ -85,16 +100,16 @@ class Applier:
         name = body["metadata"]["name"]
         live = self._stores[resource.kind].of(key).get(name)
         if live is None:
-            return await self._create(body, owner_uid=owner_uid, create_only=create_only)
+            return await self._create(body, key=key, owner_uid=owner_uid, create_only=create_only)
         hindrance = _hindrance(live, owner_uid)
         if hindrance is not None:
             return hindrance
-        if create_only or self._is_current(live, body):
+        if create_only or self._is_current(live, body, key):
             return Outcome.UNCHANGED
-        await self._correct(live, body)
+        await self._correct(live, body, key)
         return Outcome.WRITTEN
 
-    async def _create(self, body: JSON, *, owner_uid: str, create_only: bool) -> Outcome:
+    async def _create(self, body: JSON, *, key: Key, owner_uid: str, create_only: bool) -> Outcome:
         """Creates, which can't touch what somebody else has under this name."""
         resource = BY_KIND[body["kind"]]
         try:
@@ -102,12 +117,16 @@ class Applier:
                 self._note(await self._client.create(resource, body))
             else:
                 sent = with_digest(body, created=True)
-                self._written(body, await self._client.create(resource, sent))
+                self._written(body, await self._client.create(resource, sent), key)
         except (Conflict, Refused):
-            return await self._create_with_care(body, owner_uid=owner_uid, create_only=create_only)
+            return await self._create_with_care(
+                body, key=key, owner_uid=owner_uid, create_only=create_only
+            )
         return Outcome.WRITTEN
 
-    async def _create_with_care(self, body: JSON, *, owner_uid: str, create_only: bool) -> Outcome:
+    async def _create_with_care(
+        self, body: JSON, *, key: Key, owner_uid: str, create_only: bool
+    ) -> Outcome:
         """The name is taken, or the body is refused, for which an apply has the better words."""
         resource, metadata = BY_KIND[body["kind"]], body["metadata"]
         try:
@@ -116,48 +135,51 @@ class Applier:
             if create_only:
                 self._note(await self._client.create(resource, body))
             else:
-                await self._apply(body)
+                await self._apply(body, key)
             return Outcome.WRITTEN
         hindrance = _hindrance(live, owner_uid)
         if hindrance is not None:
             return hindrance
         # Ours, but the cache is behind or our labels were taken off.
-        if not create_only and not self._is_current(live, body):
-            await self._correct(live, body)
+        if not create_only and not self._is_current(live, body, key):
+            await self._correct(live, body, key)
             return Outcome.WRITTEN
         return Outcome.UNCHANGED
 
-    async def _correct(self, live: JSON, body: JSON) -> None:
+    async def _correct(self, live: JSON, body: JSON, key: Key) -> None:
         if said_digest(live)[1]:
             await self._client.adopt_fields(BY_KIND[body["kind"]], live)
-        await self._apply(body, uid=uid_of(live))
+        await self._apply(body, key, uid=uid_of(live))
 
-    async def _apply(self, body: JSON, uid: str = "") -> None:
+    async def _apply(self, body: JSON, key: Key, uid: str = "") -> None:
         sent = with_digest(body)
         if uid:
             # A successor of the same name is not ours to write to: the server says Conflict.
             sent = {**sent, "metadata": {**sent["metadata"], "uid": uid}}
         _, answer = await self._client.apply(BY_KIND[body["kind"]], sent)
-        self._written(body, answer)
+        self._written(body, answer, key)
 
-    def _written(self, body: JSON, answer: JSON) -> None:
+    def _written(self, body: JSON, answer: JSON, key: Key) -> None:
         self._note(answer)
-        place = _place(body)
-        self._settled.pop(place, None)
-        if not covers(answer, body):
-            self._settled[place] = (uid_of(answer), _version(answer), digest(body))
+        memory, place = self._memory(key), _place(body)
+        memory.forget(place)
+        if covers(answer, body):
+            # Compared just now: the next pass need not do so again.
+            memory.verified[place] = _seen(answer, digest(body))
+        else:
+            memory.settled[place] = (uid_of(answer), _version(answer), digest(body))
 
-    def _is_current(self, live: JSON, body: JSON) -> bool:
-        place, wanted = _place(body), digest(body)
-        seen = (uid_of(live), str(live["metadata"].get("resourceVersion", "")), wanted)
-        if self._verified.get(place) == seen:
+    def _is_current(self, live: JSON, body: JSON, key: Key) -> bool:
+        memory, place, wanted = self._memory(key), _place(body), digest(body)
+        seen = _seen(live, wanted)
+        if memory.verified.get(place) == seen:
             return True
         if said_digest(live)[0] != wanted or not covers(live["metadata"], body["metadata"]):
             return False
-        settled = self._settled.get(place) == (uid_of(live), _version(live), wanted)
+        settled = memory.settled.get(place) == (uid_of(live), _version(live), wanted)
         if not settled and not covers(live, body):
             return False
-        self._verified[place] = seen
+        memory.verified[place] = seen
         return True
 
     async def prune(
@@ -179,18 +201,15 @@ class Applier:
                     continue
                 count += await self._client.delete(resource, live)
                 self._stores[resource.kind].drop(live)
-                self._forget((resource.kind, *_name_of(live)))
+                self._memory(key).forget((resource.kind, name))
         return count
 
     def forget(self, key: Key) -> None:
         """Drops what is remembered about a resource that is gone."""
-        for place in {*self._settled, *self._verified}:
-            if place[1] == key[0] and place[2].startswith(f"{key[1]}-"):
-                self._forget(place)
+        self._memories.pop(key, None)
 
-    def _forget(self, place: tuple[str, str, str]) -> None:
-        self._settled.pop(place, None)
-        self._verified.pop(place, None)
+    def _memory(self, key: Key) -> _Memory:
+        return self._memories.setdefault(key, _Memory())
 
     def _note(self, thing: JSON) -> None:
         self._stores[thing["kind"]].put(thing)
@@ -233,12 +252,12 @@ def _of_a_former(live: JSON, owner_uid: str) -> bool:
     )
 
 
-def _name_of(thing: JSON) -> tuple[str, str]:
-    return thing["metadata"]["namespace"], thing["metadata"]["name"]
+def _place(body: JSON) -> _Place:
+    return body["kind"], body["metadata"]["name"]
 
 
-def _place(body: JSON) -> tuple[str, str, str]:
-    return (body["kind"], *_name_of(body))
+def _seen(live: JSON, wanted: str) -> tuple[str, str, str]:
+    return uid_of(live), str(live["metadata"].get("resourceVersion", "")), wanted
 
 
 def _version(thing: JSON) -> str:

@@ -4,12 +4,12 @@ Called by the reflectors, the lease and the pass. It knows no kinds beyond
 `resources`, keeps no state and retries nothing: retrying is the queue's job.
 """
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Self
 
 import aiohttp
+import orjson
 
 from speculative_api.labels import MANAGER
 from speculative_operator.cluster.access import Access
@@ -150,7 +150,7 @@ class Client:
         timeout_seconds: float | None = None,
     ) -> tuple[int, JSON]:
         """One request with a hard total timeout; gives HTTP status and answer."""
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data = None if body is None else orjson.dumps(body)
         timeout = self._timeout
         if timeout_seconds is not None:
             timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -168,14 +168,14 @@ class Client:
                 content_type=content_type,
                 fenced=fenced,
             ) as response:
-                status, text = response.status, await response.text()
+                status, text = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{verb} {path}: {type(error).__name__} {error}") from error
         finally:
             self._observe(verb, resource.kind, status)
         answer = _decoded(text)
         if status >= 400:
-            message = answer.get("message", text[:512])
+            message = answer.get("message", text[:512].decode(errors="replace"))
             raise error_of(status, f"{verb} {path}: {status} {message}")
         return status, answer
 
@@ -377,9 +377,9 @@ def _replacing(old: JSON, new: JSON) -> JSON:
     return patch
 
 
-def _decoded(text: str) -> JSON:
+def _decoded(text: bytes) -> JSON:
     try:
-        found = json.loads(text)
+        found = orjson.loads(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -387,7 +387,7 @@ def _decoded(text: str) -> JSON:
 
 def _event(line: bytes, path: str) -> tuple[str, JSON]:
     try:
-        event: dict[str, Any] = json.loads(line)
+        event: dict[str, Any] = orjson.loads(line)
         kind, thing = event["type"], event["object"]
     except (ValueError, KeyError, TypeError) as error:
         raise NotReadable(f"watch {path}: not an event: {line[:200]!r}") from error

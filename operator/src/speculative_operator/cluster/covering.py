@@ -10,6 +10,8 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
+import orjson
+
 from speculative_api.labels import GROUP
 
 APPLIED: Final = f"{GROUP}/applied"
@@ -33,8 +35,11 @@ _LIST_KEYS: Final = ("name", "containerPort", "port", "mountPath", "key", "topol
 
 def digest(body: Any) -> str:
     """16 hexadecimal digits that stand for a body."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    if not text.isascii():
+        # As the standard library writes it: a digest that moves makes every object be applied.
+        text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def with_digest(body: dict[str, Any], *, created: bool = False) -> dict[str, Any]:

@@ -7,8 +7,13 @@ such an object must not change it in place.
 
 from typing import Any, Final
 
+import orjson
+
 MOST: Final = 50_000
 """Parts remembered; beyond that it begins anew, and only what comes later is shared with it."""
+LARGEST: Final = 512
+"""Bytes of a part as JSON that is worth remembering: what is larger holds the name of its owner
+somewhere, and is shared in its parts."""
 
 
 class Shared:
@@ -16,7 +21,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._parts: dict[tuple[Any, ...], Any] = {}
+        self._parts: dict[int, Any] = {}
 
     @property
     def remembered(self) -> int:
@@ -35,20 +40,20 @@ class Shared:
         kind = type(value)
         if kind is str:
             return self._texts.setdefault(value, value)
-        if kind is dict:
-            text, part = self._texts.setdefault, self._of
-            made = {text(key, key): part(item) for key, item in value.items()}
-            return self._parts.setdefault((kind, *made, *map(_token, made.values())), made)
+        if kind is not dict and kind is not list:
+            return value
+        # Written out it tells 1 from True, which `==` does not, and costs less than a walk.
+        said = orjson.dumps(value)
+        if len(said) > LARGEST:
+            return self._made(value, kind)
+        token = hash(said)
+        known = self._parts.get(token)
+        if known is None or known != value:
+            known = self._parts[token] = self._made(value, kind)
+        return known
+
+    def _made(self, value: Any, kind: type) -> Any:
         if kind is list:
-            items = list(map(self._of, value))
-            return self._parts.setdefault((kind, *map(_token, items)), items)
-        return value
-
-
-_BY_IDENTITY: Final = frozenset({str, dict, list})
-
-
-def _token(item: Any) -> Any:
-    """Equal for equal items: texts and parts by identity, which holds as long as they are known."""
-    kind = type(item)
-    return id(item) if kind in _BY_IDENTITY else (kind, item)
+            return list(map(self._of, value))
+        text, part = self._texts.setdefault, self._of
+        return {text(key, key): part(item) for key, item in value.items()}

@@ -5,9 +5,11 @@
 does the spec ask for?), `rollout` (what kind of change?) and `objects`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from speculative_api.revisions import canonical_words, native_hash, native_words_of, words_hash
@@ -71,7 +73,13 @@ def parse(canonical: Mapping[str, Any]) -> Revisioned:
     Raises:
         pydantic.ValidationError: the words were not written by this API version.
     """
-    spec = SpeculativeDeploymentSpec.model_validate(dict(canonical))
+    return _parsed(json.dumps(dict(canonical)))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Revisioned:
+    """By content: the objects of one pass ask for the same words ten times."""
+    spec = SpeculativeDeploymentSpec.model_validate(json.loads(text))
     return Revisioned(spec.target, spec.speculation, spec.engine, spec.pod, spec.model_cache)
 
 

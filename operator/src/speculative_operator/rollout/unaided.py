@@ -34,9 +34,9 @@ def unaided_share(snapshot: Snapshot) -> Share | None:
 
     Then stable serves: a canary can only be compared with who has the rest of the traffic.
     """
-    status, revision = snapshot.status, unaided_revision(snapshot)
-    if revision is None or not is_unaided(snapshot):
+    if not is_unaided(snapshot):
         return None
-    if status.canary is not None or status.guard is not None:
+    status, revision = snapshot.status, unaided_revision(snapshot)
+    if revision is None or status.canary is not None or status.guard is not None:
         return None
     return Share(revision, part(snapshot.ready_pods(revision), snapshot.spec.replicas))
