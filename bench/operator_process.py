@@ -122,6 +122,18 @@ class Operator:
         )
 
 
+def reference_ms() -> float:
+    """CPU milliseconds of a fixed piece of work: what a CPU second is worth at this moment."""
+
+    def once() -> float:
+        began, known = time.process_time(), dict[int, str]()
+        for number in range(60_000):
+            known[number % 997] = f"{number}x"
+        return time.process_time() - began
+
+    return 1000 * min(once() for _ in range(5))
+
+
 async def until(question: Callable[[], Awaitable[object]], every: float = 0.1) -> None:
     """Until the answer is yes; an operator that does not answer yet says no."""
     limit = time.monotonic() + PATIENCE

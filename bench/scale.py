@@ -1,10 +1,14 @@
 """How the operator fares with many resources: `python -m bench.scale [--quick] [--count N]`.
 
+Three parts (`--parts`), each in a world of its own: a burst of resources, then idle,
+events and a restart; `cycles` of creation and deletion; `rollouts` at the same time.
+
 Starts an API server and etcd of its own (no controllers, no kubelet, nothing else),
 and the operator as a process. A bare loop applies the same objects in the same run,
 with the operator's own client, so that the API server's speed cancels out. Prints a
 table; the same figures go to build/bench-scale.json. Run it alone on a quiet machine:
-the load at start and end is printed with the figures.
+the load at start and end is printed with the figures, and how fast a processor was
+while it lasted: on a shared machine even CPU seconds grow with the load.
 """
 
 import argparse
@@ -13,19 +17,18 @@ import json
 import os
 import resource
 import statistics
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from bench.ending import unwind_on_sigterm
-from bench.operator_process import Operator, until
-from tests.cluster.envtest import Server, running
+from bench.operator_process import Operator, reference_ms, until
+from bench.scale_cycles import cycles
+from bench.scale_rollouts import rollouts
+from bench.scale_world import CREATORS, a_parent, a_server, an_operator, in_parallel
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_operator.cluster.client import MERGE_PATCH, Client
@@ -44,20 +47,13 @@ from speculative_operator.snapshot import Snapshot
 
 REPORT = Path("build/bench-scale.json")
 COUNT, QUICK = 1000, 100
-CREATORS = 12
-"""Connections of the burst, as in the comparison with a peer."""
+PARTS = ("burst", "cycles", "rollouts")
 APPLIERS = 8
 """Applies at a time of the bare loop: as many as the operator's passes."""
 IDLE_SECONDS = 30.0
 EVENTS = 21
 CHANGED = "r99"
 """The resource that is edited while nobody works: the last one by name."""
-SPEC: JSON = {
-    "target": {"model": "file:///models/target"},
-    "speculation": {"method": "NGram", "numSpeculativeTokens": 4},
-    "lanes": {"native": {"replicas": 1}},
-}
-"""Two revisions: the accelerated one and, beside it, the native one."""
 LIMIT = (
     "not measured: how soon Deployments are observed. kube-controller-manager's default client "
     "limit of 20 requests/s lets about 5 Deployments a second through, whatever an operator does"
@@ -71,27 +67,9 @@ GOALS = {
     "idle_cpu_percent": 2.0,
     "idle_reads_per_second": 1.0,
     "event_p50_ms": 20.0,
+    "cycles_growth_mib": 5.0,
+    "rollouts_cpu_percent": 50.0,
 }
-
-
-def a_parent(namespace: str, name: str) -> JSON:
-    """A resource as a user creates it."""
-    return {
-        "apiVersion": SPECULATIVE_DEPLOYMENT.api_version,
-        "kind": SPECULATIVE_DEPLOYMENT.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": SPEC,
-    }
-
-
-async def in_parallel(work: Iterator[Callable[[], Awaitable[object]]], connections: int) -> None:
-    """Runs the calls, so many at a time."""
-
-    async def worker() -> None:
-        for call in work:
-            await call()
-
-    await asyncio.gather(*(worker() for _ in range(connections)))
 
 
 async def bare_loop(client: Client, count: int) -> dict[str, float]:
@@ -273,50 +251,35 @@ async def restart(client: Client, operator: Operator) -> dict[str, float]:
     }
 
 
-@contextmanager
-def a_server() -> Iterator[tuple[Server, Path]]:
-    """An API server in a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="bench-scale-") as name:
-        folder = Path(name)
-        with running(folder) as server:
-            for namespace in ("bare", "operated"):
-                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-                server.raw("POST", "/api/v1/namespaces", yaml.safe_dump(body).encode())
-            yield server, folder
-
-
-@asynccontextmanager
-async def an_operator(server: Server, folder: Path, port: int) -> AsyncIterator[Operator]:
-    """The operator, at work."""
-    operator = Operator(server, folder, port)
-    operator.compile()
-    operator.start()
-    try:
-
-        async def works() -> bool:
-            return bool(operator.requests().get(("list", "SpeculativeDeployment")))
-
-        await until(works)
-        yield operator
-    finally:
-        if operator.process is not None and operator.process.poll() is None:
-            operator.process.kill()
-            operator.process.wait()
-
-
-async def measure(count: int, port: int) -> dict[str, Any]:
-    """Everything, in one run."""
+async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every part that is asked for, one after the other."""
+    count, port = arguments.count, arguments.port
     report: dict[str, Any] = {"count": count, "load_before": os.getloadavg()[0]}
-    with a_server() as (server, folder):
-        async with Client(server.access, timeout_seconds=60) as client:
-            say("bare loop", report.setdefault("bare", await bare_loop(client, count)))
-            async with an_operator(server, folder, port) as operator:
-                say("burst", report.setdefault("burst", await burst(client, operator, count)))
-                say("idle", report.setdefault("idle", await idle(operator)))
-                say("events", report.setdefault("events", await events(client)))
-                say("restart", report.setdefault("restart", await restart(client, operator)))
+    report["reference_ms"] = [reference_ms()]
+
+    def note(name: str, figures: dict[str, float]) -> None:
+        report[name] = figures
+        report["reference_ms"].append(reference_ms())
+        say(name, figures)
+
+    for part in arguments.parts:
+        with a_server() as (server, folder):
+            async with Client(server.access, timeout_seconds=60) as client:
+                if part == "burst":
+                    note("bare", await bare_loop(client, count))
+                async with an_operator(server, folder, port) as operator:
+                    if part == "burst":
+                        note("burst", await burst(client, operator, count))
+                        note("idle", await idle(operator))
+                        note("events", await events(client))
+                        note("restart", await restart(client, operator))
+                    elif part == "cycles":
+                        note("cycles", await cycles(client, operator, arguments.cycles))
+                    else:
+                        found = await rollouts(client, operator, arguments.rollouts)
+                        for name, figures in found.items():
+                            note(name, figures)
     report["load_after"] = os.getloadavg()[0]
-    report["times_of_bare_loop"] = report["burst"]["seconds"] / report["bare"]["seconds"]
     report["goals"] = GOALS
     return report
 
@@ -329,23 +292,36 @@ def say(name: str, figures: dict[str, float]) -> None:
 
 def verdict(report: dict[str, Any]) -> Iterator[str]:
     """Each goal and whether it was met; figures of a busy machine prove nothing."""
-    found = {
-        "times_of_bare_loop": report["times_of_bare_loop"],
-        "cpu_ms_per_write": report["burst"]["cpu_ms_per_write"],
-        "restart_seconds": report["restart"]["seconds"],
-        "rss_mib": max(report["idle"]["rss_mib"], report["restart"]["rss_mib"]),
-        "idle_writes": report["idle"]["writes"],
-        "idle_cpu_percent": report["idle"]["cpu_percent"],
-        "idle_reads_per_second": report["idle"]["reads_per_second"],
-        "event_p50_ms": report["events"]["p50_ms"],
-    }
+    found = dict(figures_of(report))
     for name, goal in GOALS.items():
-        word = "met" if found[name] <= goal else "OVER"
-        yield f"{name:24} {found[name]:9.3f}  goal {goal:g}  {word}"
-    yield LIMIT
-    yield from beside_a_peer(report)
+        if name in found:
+            word = "met" if found[name] <= goal else "OVER"
+            yield f"{name:24} {found[name]:9.3f}  goal {goal:g}  {word}"
+    if "burst" in report:
+        yield LIMIT
+        yield from beside_a_peer(report)
     load = f"{report['load_before']:.1f} before, {report['load_after']:.1f} after"
     yield f"load {load}, {os.cpu_count()} cores"
+    reference = ", ".join(f"{value:.1f}" for value in report["reference_ms"])
+    yield f"CPU ms of the same piece of work, before and after each part: {reference}"
+
+
+def figures_of(report: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """What there is a goal for, as far as it was measured."""
+    if "burst" in report:
+        yield "times_of_bare_loop", report["burst"]["seconds"] / report["bare"]["seconds"]
+        yield "cpu_ms_per_write", report["burst"]["cpu_ms_per_write"]
+        yield "restart_seconds", report["restart"]["seconds"]
+        yield "rss_mib", max(report["idle"]["rss_mib"], report["restart"]["rss_mib"])
+        yield "idle_writes", report["idle"]["writes"]
+        yield "idle_cpu_percent", report["idle"]["cpu_percent"]
+        yield "idle_reads_per_second", report["idle"]["reads_per_second"]
+        yield "event_p50_ms", report["events"]["p50_ms"]
+    if "cycles" in report:
+        rss = report["cycles"]
+        yield "cycles_growth_mib", rss["rss_mib_at_100_percent"] - rss["rss_mib_at_25_percent"]
+    if "rollouts" in report:
+        yield "rollouts_cpu_percent", report["rollouts"]["cpu_percent"]
 
 
 def beside_a_peer(report: dict[str, Any]) -> Iterator[str]:
@@ -368,12 +344,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} resources")
     parser.add_argument("--count", type=int, help=f"resources, {COUNT} unless said otherwise")
+    parser.add_argument("--cycles", type=int, help="1000 unless said otherwise")
+    parser.add_argument("--rollouts", type=int, help="at once, 200 unless said otherwise")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--port", type=int, default=18082, help="of the operator's metrics")
     arguments = parser.parse_args()
-    count = arguments.count or (QUICK if arguments.quick else COUNT)
-    if count < QUICK:
-        parser.error(f"--count {count} is too few: {CHANGED} is to be among them")
-    report = asyncio.run(measure(count, arguments.port))
+    arguments.count = arguments.count or (QUICK if arguments.quick else COUNT)
+    arguments.cycles = arguments.cycles or (QUICK if arguments.quick else 1000)
+    arguments.rollouts = arguments.rollouts or (20 if arguments.quick else 200)
+    if arguments.count < QUICK:
+        parser.error(f"--count {arguments.count} is too few: {CHANGED} is to be among them")
+    report = asyncio.run(measure(arguments))
     for line in verdict(report):
         print(line)
     REPORT.parent.mkdir(exist_ok=True)

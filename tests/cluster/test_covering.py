@@ -1,10 +1,22 @@
 """Live covers desired: more is allowed, other spellings of a quantity too, less is not."""
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from speculative_operator.cluster.covering import covers
+from speculative_operator.cluster.covering import covers, digest
+
+BODIES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +44,9 @@ from speculative_operator.cluster.covering import covers
 )
 def test_covers(live: Any, desired: Any, expected: bool) -> None:
     assert covers(live, desired) is expected
+
+
+@given(BODIES)
+def test_a_digest_stays_what_former_versions_wrote_on_objects(body: Any) -> None:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    assert digest(body) == hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,11 +1,13 @@
 """When the next look is due: soon while an Envoy is to leave a revision, seldom otherwise."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from tests.builders import NOW, a_gateway, a_pod, a_snapshot, a_spec, a_status, some_words
 
 from speculative_api.conditions import ConditionType
+from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.rollout.decide import (
     BUSY_SECONDS,
     IDLE_SECONDS,
@@ -43,11 +45,24 @@ def test_a_removal_is_looked_after_at_once_and_then_less_often(
 def test_who_waits_long_for_its_first_pods_is_looked_at_less_often(
     seconds_ago: float, expected: float
 ) -> None:
+    status = a_start(seconds_ago)
+    snapshot = a_snapshot(a_spec(k=4), status=status, pods=[a_pod(STABLE, ready=False)])
+    assert decide(snapshot).next_look_seconds == expected
+
+
+def test_while_there_is_no_pod_to_be_asked_only_an_event_brings_news() -> None:
+    unscheduled = replace(a_pod(STABLE, ready=False), address="")
+    for pods in ([], [unscheduled]):
+        snapshot = a_snapshot(a_spec(k=4), status=a_start(0.0), pods=pods)
+        assert decide(snapshot).next_look_seconds == IDLE_SECONDS
+
+
+def a_start(seconds_ago: float) -> SpeculativeDeploymentStatus:
+    """A first revision whose pods have been awaited for so long."""
     condition = {
         "type": ConditionType.AVAILABLE,
         "status": "False",
         "reason": "Starting",
         "lastTransitionTime": stamp(NOW - timedelta(seconds=seconds_ago)),
     }
-    status = a_status(stable=STABLE, available=False, conditions=[condition])
-    assert decide(a_snapshot(a_spec(k=4), status=status)).next_look_seconds == expected
+    return a_status(stable=STABLE, available=False, conditions=[condition])

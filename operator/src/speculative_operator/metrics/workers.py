@@ -70,6 +70,7 @@ class Scraper:
         self._engine_port = engine_port
         self._on_failure = on_failure
         self._memory: dict[str, _Memory] = {}
+        self._swept = float("-inf")
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -91,6 +92,13 @@ class Scraper:
                 memory.asked = now
                 due.append(self._ask_one(target, memory))
         await asyncio.gather(*due)
+        self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Looks for pods that nobody asks any more, a few times until they are due and no more."""
+        if now - self._swept < FORGOTTEN_AFTER / 10:
+            return
+        self._swept = now
         for uid in [u for u, m in self._memory.items() if now - m.asked > FORGOTTEN_AFTER]:
             del self._memory[uid]
 

@@ -123,7 +123,8 @@ SOONEST_SECONDS: Final = 0.03
 STARTING_SECONDS: Final = 5.0
 """Next look while pods begin to start: their readiness comes as an event, so this is only for
 messages and deadlines. Who waits long is looked at less often: a twelfth of the wait, at most
-IDLE_SECONDS, since a thousand resources that wait for GPUs would keep a core busy."""
+IDLE_SECONDS, as is who has no pod to ask at all: a thousand resources that wait for GPUs would
+keep a core busy."""
 AT_ONCE_SECONDS: Final = 0.0
 
 
@@ -165,6 +166,9 @@ def _next_look(snapshot: Snapshot) -> float:
     if status.canary is not None and status.canary.step < 0:
         return _starting(seconds_since(status.canary.step_started_at, snapshot.now))
     if status.stable.available_at is None:
+        if not _can_be_asked(snapshot):
+            # What says how far a start is has no address yet, and no deadline runs.
+            return IDLE_SECONDS
         return _starting(_unavailable_seconds(snapshot))
     if returning.is_returning(snapshot):
         return STARTING_SECONDS
@@ -181,6 +185,10 @@ def _next_look(snapshot: Snapshot) -> float:
 
 def _starting(waited_seconds: float) -> float:
     return min(max(STARTING_SECONDS, waited_seconds / 12), IDLE_SECONDS)
+
+
+def _can_be_asked(snapshot: Snapshot) -> bool:
+    return any(pod.address for pod in (*snapshot.pods, *snapshot.gateways))
 
 
 def _unavailable_seconds(snapshot: Snapshot) -> float:
