@@ -188,7 +188,8 @@ def _starting(waited_seconds: float) -> float:
 
 
 def _can_be_asked(snapshot: Snapshot) -> bool:
-    return any(pod.address for pod in (*snapshot.pods, *snapshot.gateways))
+    workers, gateways = snapshot.pods, snapshot.gateways
+    return any(p.address for p in workers) or any(g.address for g in gateways)
 
 
 def _unavailable_seconds(snapshot: Snapshot) -> float:
