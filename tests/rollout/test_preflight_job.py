@@ -243,6 +243,11 @@ def jobs_of(spec: Any) -> list[str]:
 
 STAGES = [
     ("both", asked(rollout=FETCH, **ON_HUB), ["PreflightRunning", "PreflightPassed"]),
+    (
+        "of a bucket",
+        asked(rollout=FETCH, **ON_HUB | {"target": {"model": "s3://models/llama"}}),
+        ["PreflightRunning", "PreflightPassed"],
+    ),
     ("download alone", asked(rollout=FETCH | {"preflight": "InPod"}, **ON_HUB), []),
 ]
 

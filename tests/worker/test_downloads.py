@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from speculative_worker import downloads
+from speculative_worker import cache
 from speculative_worker.downloads import downloaded
 from speculative_worker.errors import WorkerFailure
 
@@ -95,7 +95,7 @@ async def test_a_full_cache_is_not_fetched_again(hub, tmp_path):
 
 
 async def test_progress_is_said_while_it_comes(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cache, "LOOK_SECONDS", 0.01)
     hub.hold.clear()
     loop, half = asyncio.get_running_loop(), asyncio.Event()
 

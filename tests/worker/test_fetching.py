@@ -25,7 +25,7 @@ from speculative_api.worker import (
     WorkerConfig,
 )
 from speculative_worker.checking import EXIT_REFUSED, EXIT_RETRYABLE
-from speculative_worker.fetching import hub_models
+from speculative_worker.fetching import fetched_models
 
 pytestmark = pytest.mark.slow
 
@@ -217,4 +217,4 @@ def test_each_model_of_a_hub_is_fetched_once() -> None:
             },
         ).model_dump(by_alias=True)
     )
-    assert list(hub_models(config)) == ["hf://org/a", "hf://org/b"]
+    assert list(fetched_models(config)) == ["hf://org/a", "hf://org/b"]

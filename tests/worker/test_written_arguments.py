@@ -216,6 +216,8 @@ def test_a_hub_model_without_a_commit_is_warned_of(source, says):
     assert ("names no commit" in found) is says
     assert "names no digest" in warned(target={"model": "oci://r/model:1"})
     assert "names no digest" not in warned(target={"model": f"oci://r/model@sha256:{'a' * 64}"})
+    assert "names no version" in warned(target={"model": "s3://models/llama"})
+    assert "names no version" not in warned(target={"model": f"s3://models/llama@{'a' * 40}"})
     assert "names no commit" not in warned(
         speculation=NGRAM, target={"model": source}, engine={"simulation": {}}
     )

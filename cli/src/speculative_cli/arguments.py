@@ -36,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
     lint.add_argument(
         "--with-models",
         action="store_true",
-        help="read the models' small files too (file:// here, hf:// from the hub; never weights)",
+        help="read the models' small files too (file:// here, hf:// from the hub, s3:// from the "
+        "bucket; never weights)",
     )
     lint.add_argument(
         "--gpu-memory-gib",

@@ -1,6 +1,7 @@
 """Edge: reads the small files of models for `lint --with-models`, and judges them.
 
-`file://` is a folder on this machine, `hf://` a hub (`speculative_api.model_files`).
+`file://` is a folder on this machine, `hf://` a hub, `s3://` a bucket, each with this
+person's own credentials.
 `pvc://` and `oci://` can't be read from here, and that is said.
 """
 
@@ -11,7 +12,8 @@ from typing import Literal
 from speculative_api.engine_request import request_of
 from speculative_api.memory_estimate import GIBIBYTE
 from speculative_api.model_facts import ModelFacts, ModelFiles, Unreadable, facts_of
-from speculative_api.model_files import HUB, FolderFiles, HubFiles, NotHere, Why
+from speculative_api.model_files import FolderFiles, NotHere, Why
+from speculative_api.model_places import remote_files
 from speculative_api.preflight import preflight
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_api.validation import Problem
@@ -46,8 +48,8 @@ def _facts(source: str, endpoint: str | None) -> ModelFacts:
         if not folder.is_dir():
             raise NotHere(f"there is no folder {folder} on this machine", Why.ELSEWHERE)
         files = FolderFiles(folder)
-    elif hub := HUB.match(source):
-        files = HubFiles(hub["repository"], hub["revision"], endpoint=endpoint)
+    elif found := remote_files(source, endpoint=endpoint):
+        files = found
     else:
         raise NotHere(
             f"{source} is on a claim or in an image, which only a pod can read", Why.ELSEWHERE

@@ -111,13 +111,14 @@ SENTENCES: Final[dict[Reason, str]] = {
     "result; the revision is parked and tried again by itself.",
     Reason.MODELS_DOWNLOADING: "A Job without a GPU fetches a revision's models into the cache; "
     "none of its pods exists yet.",
-    Reason.MODELS_DOWNLOADED: "All of a revision's models are in the cache, held against the hub's "
-    "checksums.",
+    Reason.MODELS_DOWNLOADED: "All of a revision's models are in the cache, held against the "
+    "checksums of where they came from.",
     Reason.CAPACITY_BLOCKED: "The canary's pods can't be scheduled, or a quota forbids them: the "
     "message has the words of the scheduler. At its deadline it is taken out and parked, and tried "
     "again by itself.",
     Reason.IMAGE_UNAVAILABLE: "The image of the canary's pods can't be pulled; parked likewise.",
-    Reason.HUB_UNREACHABLE: "The canary's pods can't reach the model hub; parked likewise.",
+    Reason.HUB_UNREACHABLE: "The canary's pods can't reach the model hub or bucket; parked "
+    "likewise.",
     Reason.CANARY_SHADOWED: "A canary answers copies of requests, to nobody, and is judged.",
     Reason.CANARY_WEIGHTED: "A canary gets its share of the traffic and is judged.",
     Reason.CANARY_PAUSED: "The rollout waits for `kubectl speculative promote` or `abort`.",

@@ -12,6 +12,7 @@ from typing import Any, Final
 from speculative_api import engine_tables as tables
 from speculative_api.engine_request import EngineRequest
 from speculative_api.engine_tables import Verdict
+from speculative_api.model_buckets import bucket_of
 from speculative_api.model_images import image_of
 
 HIGH_UTILIZATION_PERCENT: Final = 95
@@ -111,6 +112,13 @@ def rules_of_thumb(request: EngineRequest) -> Iterable[str]:
             yield (
                 f"{where} {source!r} names no commit: pods that start later may get other weights; "
                 "end it in @ and the 40 digits of a commit (the digest of a pod says which it has)"
+            )
+        bucket = bucket_of(source)
+        if bucket is not None and bucket.version is None:
+            yield (
+                f"{where} {source!r} names no version: pods that start later may get other "
+                "weights; end it in @ and the 40 digits of a version (the digest of a pod says "
+                "which it has)"
             )
         image = image_of(source)
         if image is not None and not image.is_pinned:

@@ -1,6 +1,6 @@
 """Edge: the small files of a checkpoint, read from a folder or from a hub.
 
-The only IO of this package, here because three programs judge models by the
+With `bucket_files` the only IO of this package, here because three programs judge models by the
 same reading: `lint --with-models`, the Job before a revision's pods, and those
 pods. Of a hub's files it asks by HTTP for the list, for small ones, and for the
 first bytes of large ones: no weights are fetched. Whoever reads a hub brings
@@ -15,15 +15,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from speculative_api.model_buckets import UNWANTED
 from speculative_api.model_facts import Unreadable
 
 HUB: Final = re.compile(r"^hf://(?P<repository>[^/@\s]+/[^/@\s]+)(@(?P<revision>\S+))?$")
 CLAIM: Final = re.compile(r"^pvc://(?P<claim>[a-z0-9.-]+)/(?P<path>\S+)$")
 REFUSALS: Final = (401, 403, 404)
 """Answers of a hub that asking again does not change."""
-UNWANTED: Final = ("*.msgpack", "*.h5", "*.onnx", "*.ot", "original/*")
-"""Files that no engine of ours loads."""
-_TEXT_BYTES: Final = 64 * 2**20
+TEXT_BYTES: Final = 64 * 2**20
 """Longest small file that is fetched; a large tokenizer has some twenty mebibytes."""
 
 
@@ -66,7 +65,7 @@ class FolderFiles:
     def text(self, name: str) -> str:
         """A small file as text. Raises `Unreadable`."""
         try:
-            return self.head(name, _TEXT_BYTES).decode()
+            return self.head(name, TEXT_BYTES).decode()
         except UnicodeDecodeError as error:
             raise Unreadable(f"{self._folder / name} cannot be read: {error}") from error
 
@@ -122,7 +121,7 @@ class HubFiles:
 
     def text(self, name: str) -> str:
         """A small file as text. Raises `Unreadable`."""
-        return self._get(name, _TEXT_BYTES).decode(errors="replace")
+        return self._get(name, TEXT_BYTES).decode(errors="replace")
 
     def head(self, name: str, size: int) -> bytes:
         """The first bytes of a file, by a range request. Raises `Unreadable`."""

@@ -26,7 +26,7 @@ class _Lenient(BaseModel):
 
 
 class Draft(_Lenient):
-    """A separate draft model; `model` as in the spec (`hf://`, `file://`, `pvc://`, `oci://`)."""
+    """A separate draft model; `model` as in the spec (`hf://`, `s3://`, `file://`, `pvc://`, `oci://`)."""
 
     model: str
     tensor_parallel_size: int = 1
@@ -166,7 +166,7 @@ class WorkerConfig(_Lenient):
     tls: EngineTls | None = None
     """None: plain HTTP."""
     cache_directory: str | None = None
-    """Where `hf://` models are stored; None: the container's own temporary folder."""
+    """Where `hf://` and `s3://` models are stored; None: the container's temporary folder."""
     simulation: Simulation | None = None
 
 
@@ -231,7 +231,7 @@ class Digest(_Lenient):
     commits: dict[str, Annotated[str, Field(max_length=64)]] = Field(
         default_factory=dict, max_length=80
     )
-    """Commit that each `hf://` model was fetched at, by its source."""
+    """Commit that each `hf://` model was fetched at, version of each `s3://` one, by its source."""
     engine_started_at: Moment
     """Unix seconds at which the engine process started: the reset mark of all counters."""
     sampled_at: Moment

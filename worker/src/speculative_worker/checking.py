@@ -1,7 +1,7 @@
 """`speculative-worker preflight`: a revision's models are judged without a GPU and without weights.
 
 Runs in a Job before any pod of the revision is made. Mounted models are read
-where they are, those of a hub by HTTP: list, small files, first bytes. Ends
+where they are, those of a hub or a bucket by HTTP: list, small files, first bytes. Ends
 with a `PreflightReport`, or with the `Termination` of a worker that found the
 same; the exit code tells Kubernetes whether another attempt can help.
 """
@@ -14,10 +14,12 @@ from typing import Final, NoReturn
 
 from speculative_api.conditions import WorkerReason
 from speculative_api.model_facts import ModelFacts, Unreadable, facts_of
-from speculative_api.model_files import HUB, FolderFiles, HubFiles, NotHere, Why, cached_folder
+from speculative_api.model_files import FolderFiles, NotHere, Why
+from speculative_api.model_places import RemoteFiles, cached, pinned, remote_files
 from speculative_api.worker import PreflightReport, WorkerConfig
 from speculative_worker import termination
-from speculative_worker.downloads import too_large
+from speculative_worker.bucket_downloads import failure_of
+from speculative_worker.cache import too_large
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
 from speculative_worker.models import missing, mounted, no_folder, unknown
@@ -74,7 +76,7 @@ def checked(settings: Settings) -> PreflightReport:
         return PreflightReport(notes=tuple(_notes(config, models)))
     except NotHere as error:
         if error.why is not Why.HIDDEN:
-            raise _failure(error) from error
+            raise failure_of(error) from error
         note = f"models are not compared before pods are made: {error}"
         return PreflightReport(notes=(note,))
 
@@ -89,18 +91,12 @@ def _notes(config: WorkerConfig, models: "_Models") -> list[str]:
     return preflight(config, target=target, draft=draft)
 
 
-def _failure(error: NotHere) -> WorkerFailure:
-    away = error.why is Why.AWAY
-    reason = WorkerReason.HUB_UNREACHABLE if away else WorkerReason.MODEL_NOT_FOUND
-    return WorkerFailure(reason, str(error), retryable=away)
-
-
 class _Models:
-    """Models of one check; a hub is asked once for each."""
+    """Models of one check; where they come from is asked once for each."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._hubs: dict[str, HubFiles] = {}
+        self._remote: dict[str, RemoteFiles] = {}
 
     def facts(self, source: str) -> ModelFacts:
         """Raises `NotHere` or `WorkerFailure`."""
@@ -117,35 +113,38 @@ class _Models:
     def require_room(self) -> None:
         """Raises `WorkerFailure` where the cache has no room for all that is to be fetched."""
         directory = self._settings.config.cache_directory
-        if directory is None or not self._hubs:
+        if directory is None or not self._remote:
             return
         cache = Path(directory)
-        needed = sum(hub.missing_bytes(cache) for hub in self._hubs.values())
+        needed = sum(files.missing_bytes(cache) for files in self._remote.values())
         free = shutil.disk_usage(cache).free
         if needed > free:
-            raise too_large(", ".join(self._hubs), needed, cache, free)
+            raise too_large(", ".join(self._remote), needed, cache, free)
 
-    def _files(self, source: str) -> FolderFiles | HubFiles:
+    def _files(self, source: str) -> FolderFiles | RemoteFiles:
         folder = mounted(source, self._settings)
         if folder is not None:
             return _folder_files(folder, source)
-        found = HUB.match(source)
-        if found is None:
-            raise unknown(source)
+        directory = self._settings.config.cache_directory
+        cache = Path(directory) if directory is not None else None
+        if cache is not None and (kept := pinned(source, cache)):
+            return FolderFiles(kept)
         try:
-            if source not in self._hubs:
-                self._hubs[source] = HubFiles(found["repository"], found["revision"])
-            return self._hubs[source]
+            return self._asked(source)
         except NotHere as error:
             # As in the pod: with the hub away or switched off the cache may have it all.
-            kept = self._cached(found["repository"], found["revision"])
+            kept = cached(source, cache) if cache is not None else None
             if error.why is not Why.AWAY or kept is None:
                 raise
             return FolderFiles(kept)
 
-    def _cached(self, repository: str, revision: str | None) -> Path | None:
-        directory = self._settings.config.cache_directory
-        return cached_folder(repository, revision, Path(directory)) if directory else None
+    def _asked(self, source: str) -> RemoteFiles:
+        if source not in self._remote:
+            found = remote_files(source)
+            if found is None:
+                raise unknown(source)
+            self._remote[source] = found
+        return self._remote[source]
 
 
 def _folder_files(folder: Path, source: str) -> FolderFiles:

@@ -1,10 +1,10 @@
-"""`speculative-worker download`: models of a hub come into the cache before a pod holds a GPU.
+"""`speculative-worker download`: models come into the cache before a pod holds a GPU.
 
 Runs in a Job, after the check. The same download as in a pod, so that files which
 are whole are not fetched again and whoever comes later waits file by file; then
-every file is held against the hub's checksums. How far it is stands in the digest, which
-is served meanwhile. Ends with a `PreflightReport` or with the `Termination` of a
-worker; the exit code tells Kubernetes whether another attempt can help.
+every file is held against the checksums of where it came from. How far it is stands
+in the digest, which is served meanwhile. Ends with a `PreflightReport` or with the
+`Termination` of a worker; the exit code tells Kubernetes whether another attempt can help.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ import signal
 import time
 from collections.abc import Iterator
 
-from speculative_api.model_files import HUB
+from speculative_api.model_sources import is_fetched
 from speculative_api.worker import PreflightReport, WorkerConfig
 from speculative_worker import termination
+from speculative_worker.cache import Downloaded
 from speculative_worker.checking import EXIT_REFUSED, EXIT_RETRYABLE
-from speculative_worker.downloads import Downloaded, downloaded, verify
 from speculative_worker.engine_client import EngineClient
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
 from speculative_worker.models import aside
 from speculative_worker.probes import ProbeServer
 from speculative_worker.settings import Settings
+from speculative_worker.sources import fetched, verified
 from speculative_worker.state import Phase, WorkerState
 
 
@@ -54,7 +55,7 @@ async def _fetched(settings: Settings) -> PreflightReport:
         await probes.start()
         try:
             notes = [
-                await _fetch(source, settings, state) for source in hub_models(settings.config)
+                await _fetch(source, settings, state) for source in fetched_models(settings.config)
             ]
         finally:
             await probes.close()
@@ -68,25 +69,20 @@ async def _fetch(source: str, settings: Settings, state: WorkerState) -> str:
         with contextlib.suppress(RuntimeError):  # the loop is over
             loop.call_soon_threadsafe(setattr, state, "phase_detail", f"{source}: {text}"[:256])
 
-    found = HUB.match(source)
-    if found is None:
-        raise ValueError(f"{source} is of no hub")
     cache = settings.config.cache_directory
-    fetched: Downloaded = await aside(
-        downloaded, found["repository"], found["revision"], cache, progress
-    )
-    progress("held against the hub's checksums")
-    count = await aside(verify, found["repository"], fetched, cache)
-    state.commits = {**state.commits, source: fetched.commit}
+    found: Downloaded | None = await aside(fetched, source, cache, progress)
+    if found is None:
+        raise ValueError(f"{source} is not fetched")
+    progress("held against the checksums of where it came from")
+    count = await aside(verified, source, found, cache)
+    state.commits = {**state.commits, source: found.commit}
     log("download-verified", model=source, files=count)
-    return (
-        f"{source} is in the cache at commit {fetched.commit or 'unknown'}, {count} files verified"
-    )
+    return f"{source} is in the cache at {found.commit or 'unknown'}, {count} files verified"
 
 
-def hub_models(config: WorkerConfig) -> Iterator[str]:
+def fetched_models(config: WorkerConfig) -> Iterator[str]:
     """Sources that are fetched, each once."""
     draft, lora = config.speculation.draft, config.lora
     adapters = [adapter.model for adapter in lora.adapters] if lora else []
     named = [config.model, *([draft.model] if draft else []), *adapters]
-    yield from (source for source in dict.fromkeys(named) if HUB.match(source))
+    yield from (source for source in dict.fromkeys(named) if is_fetched(source))

@@ -1,7 +1,7 @@
 """Edge: where a model's files are, and what pre-flight wants to know of them.
 
-`file://`, `pvc://` and `oci://` name mounted folders; `hf://` is downloaded into the
-cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
+`file://`, `pvc://` and `oci://` name mounted folders; `hf://` and `s3://` are fetched
+into the cache. Everything that can be wrong with a source becomes a `WorkerFailure`.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 
 from speculative_api.conditions import WorkerReason
 from speculative_api.model_facts import ModelFacts, Unreadable, facts_of
-from speculative_api.model_files import CLAIM, HUB, FolderFiles, NotHere
+from speculative_api.model_files import CLAIM, FolderFiles, NotHere
 from speculative_api.model_images import image_of
-from speculative_worker.downloads import Progress, downloaded
+from speculative_worker.cache import Progress
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.gpu import gpu_bytes
 from speculative_worker.log import log
 from speculative_worker.preflight import preflight
 from speculative_worker.settings import Settings
+from speculative_worker.sources import fetched
 
 _Result = TypeVar("_Result")
 
@@ -35,7 +36,7 @@ class Models:
     adapters: Mapping[str, Path]
     """By name."""
     commits: Mapping[str, str]
-    """What a hub resolved each source to."""
+    """What each fetched source was resolved to: a hub's commit, a bucket's version."""
 
 
 def log_only(_: str) -> None:
@@ -109,12 +110,11 @@ async def aside(work: Callable[..., _Result], *arguments: Any) -> _Result:
 def _resolve(source: str, settings: Settings, commits: dict[str, str], progress: Progress) -> Path:
     if folder := mounted(source, settings):
         return folder
-    if hub := HUB.match(source):
-        cache = settings.config.cache_directory
-        found = downloaded(hub["repository"], hub["revision"], cache, progress)
-        commits[source] = found.commit
-        return found.folder
-    raise unknown(source)
+    found = fetched(source, settings.config.cache_directory, progress)
+    if found is None:
+        raise unknown(source)
+    commits[source] = found.commit
+    return found.folder
 
 
 def mounted(source: str, settings: Settings) -> Path | None:
@@ -132,8 +132,8 @@ def unknown(source: str) -> WorkerFailure:
     """A source of no kind that this worker knows."""
     return WorkerFailure(
         WorkerReason.MODEL_NOT_FOUND,
-        f"model source {source!r} is not hf://owner/name, pvc://claim/path, file:///path or "
-        "oci://registry/name",
+        f"model source {source!r} is not hf://owner/name, s3://bucket/prefix, pvc://claim/path, "
+        "file:///path or oci://registry/name",
         retryable=False,
     )
 

@@ -163,8 +163,9 @@ class Pod(Model):
     env: list[Opaque] = Field(
         default_factory=list,
         max_length=64,
-        description="Environment of the engine, as in a Pod; hub tokens come from a Secret here "
-        "(HF_TOKEN with valueFrom.secretKeyRef).",
+        description="Environment of the engine, as in a Pod; hub tokens and the keys of buckets "
+        "come from a Secret here (HF_TOKEN, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY with "
+        "valueFrom.secretKeyRef).",
     )
     annotations: dict[str, Annotated[str, Field(max_length=4096)]] = Field(
         default_factory=dict, description="Annotations of worker pods."
@@ -172,7 +173,7 @@ class Pod(Model):
 
 
 class ModelCache(Model):
-    """Where models from a hub are kept between pods."""
+    """Where models that are fetched are kept between pods."""
 
     persistent_volume_claim: str = Field(
         max_length=253, description="Claim mounted into every worker; ReadWriteMany if shared."

@@ -194,18 +194,19 @@ class Rollout(Model):
         description="Where the files of a new revision's models are checked first. InPod: by its "
         "own pods, before the engine starts; they hold their GPUs meanwhile. Job: by a Job without "
         "a GPU, on the same kind of node with the same volumes and variables, before any of its "
-        "pods is made; of hf:// models it reads config, tokenizer and headers only. What can never "
-        "work fails the revision, a hub that is away parks it. progressDeadlineSeconds counts for "
-        "the Job, and anew for the pods, which check once more. Nothing is checked with a "
-        "simulated engine. Default InPod.",
+        "pods is made; of hf:// and s3:// models it reads config, tokenizer and headers only. What "
+        "can never work fails the revision, a hub that is away parks it. progressDeadlineSeconds "
+        "counts for the Job, and anew for the pods, which check once more. Nothing is checked with "
+        "a simulated engine. Default InPod.",
     )
     download: Place = Field(
         default=Place.IN_POD,
-        description="Where hf:// models are fetched. InPod: by a new revision's own pods, which "
-        "hold their GPUs meanwhile. Job: by a Job without a GPU into the claim of modelCache, "
-        "after the check if there is one and before any of its pods is made; every file is held "
-        "against the hub's checksums. Files that are whole are not fetched again by the next "
-        "attempt. progressDeadlineSeconds counts for it, and anew for the pods. Default InPod.",
+        description="Where hf:// and s3:// models are fetched. InPod: by a new revision's own "
+        "pods, which hold their GPUs meanwhile. Job: by a Job without a GPU into the claim of "
+        "modelCache, after the check if there is one and before any of its pods is made; every "
+        "file is held against the checksums of where it came from. Files that are whole are not "
+        "fetched again by the next attempt. progressDeadlineSeconds counts for it, and anew for "
+        "the pods. Default InPod.",
     )
     max_rollbacks_per_hour: int = Field(
         default=0,

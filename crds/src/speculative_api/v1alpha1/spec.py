@@ -110,7 +110,7 @@ class SpeculativeDeploymentSpec(Model):
     engine: Engine = Field(default_factory=Engine, description="The engine and how it is started.")
     pod: Pod = Field(default_factory=Pod, description="How worker pods look to Kubernetes.")
     model_cache: ModelCache | None = Field(
-        default=None, description="Where models from a hub are kept between pods."
+        default=None, description="Where fetched models (hf://, s3://) are kept between pods."
     )
     lanes: Lanes = Field(default_factory=Lanes, description="Lanes beside the accelerated one.")
     gateway: Gateway = Field(default_factory=Gateway, description="How traffic reaches workers.")

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from speculative_api.base import Model, configuration, rule
 from speculative_api.engine_tables import all_aliases
 from speculative_api.v1alpha1.adaptive import Adaptive
-from speculative_api.v1alpha1.common import NO_BUCKETS, ModelSource, Opaque
+from speculative_api.v1alpha1.common import ModelSource, Opaque
 
 _NEED_A_DRAFT: Final = "['DraftModel', 'Eagle', 'Eagle3', 'Medusa', 'MLPSpeculator', 'DFlash']"
 _MAY_HAVE_ONE: Final = "['MTP', 'DSpark']"
@@ -49,8 +49,6 @@ MethodName = Annotated[
 
 class Draft(Model):
     """What proposes tokens; it shares the target's GPUs."""
-
-    model_config = configuration(NO_BUCKETS)
 
     model: ModelSource = Field(
         description="Where the draft comes from; same forms as target.model: a smaller model, "

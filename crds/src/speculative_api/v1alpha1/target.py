@@ -4,8 +4,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from speculative_api.base import Model, configuration
-from speculative_api.v1alpha1.common import NO_BUCKETS, ModelSource
+from speculative_api.base import Model
+from speculative_api.v1alpha1.common import ModelSource
 
 
 class Dtype(StrEnum):
@@ -20,8 +20,6 @@ class Dtype(StrEnum):
 
 class Adapter(Model):
     """One LoRA adapter; clients ask for it by its name in place of the model's."""
-
-    model_config = configuration(NO_BUCKETS)
 
     name: str = Field(
         max_length=253,
@@ -50,10 +48,10 @@ class Lora(Model):
 class Target(Model):
     """The model whose output users get; drafts only make it faster."""
 
-    model_config = configuration(NO_BUCKETS)
-
     model: ModelSource = Field(
         description="Where the target model comes from: hf://owner/name@revision (a model hub), "
+        "s3://bucket/prefix@version (a bucket of the S3 API; version is the digest of its files "
+        "that pods report, and what is there now if left out), "
         "file:///path/on/the/node (a hostPath; needs a namespace that allows it), "
         "pvc://claim/path, or oci://registry/name@digest//folder (an image volume; needs "
         "Kubernetes 1.35, or 1.33 with the feature gate ImageVolume; folder is where the model "

@@ -10,7 +10,7 @@ said the same, or parked.
 from typing import Any, Final, Literal
 
 from speculative_api.conditions import Reason, WorkerReason
-from speculative_api.model_sources import model_sources
+from speculative_api.model_sources import is_fetched, model_sources
 from speculative_api.v1alpha1 import Place, PreflightStatus
 from speculative_api.worker import PreflightReport, Termination
 from speculative_operator.decision import Assessment, Event
@@ -34,7 +34,6 @@ from speculative_operator.snapshot import Snapshot
 
 LONGEST_NOTES: Final = 2000
 """Characters of a report that are kept."""
-_HUB: Final = "hf://"
 
 Stage = Literal["Check", "Download"]
 _REASONS: Final = {"Check": Reason.PREFLIGHT_RUNNING, "Download": Reason.MODELS_DOWNLOADING}
@@ -75,7 +74,7 @@ def _stages(snapshot: Snapshot) -> tuple[Stage, ...]:
     if spec.engine.simulation is not None:
         return ()
     models = model_sources(spec.target, spec.speculation)
-    fetched = spec.model_cache is not None and any(model.startswith(_HUB) for model in models)
+    fetched = spec.model_cache is not None and any(map(is_fetched, models))
     check: tuple[Stage, ...] = ("Check",) if rollout.preflight is Place.JOB else ()
     download = rollout.download is Place.JOB and fetched
     return (*check, "Download") if download else check

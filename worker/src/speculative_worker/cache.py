@@ -1,0 +1,122 @@
+"""Edge: the cache that models are fetched into: its place, its room, and how far a download is.
+
+Laid out as the hub's own library does (`models--NAME/{blobs,snapshots,refs}`), buckets'
+models too, so that one library can look after both.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from speculative_api.conditions import WorkerReason
+from speculative_worker.errors import WorkerFailure
+from speculative_worker.log import log
+
+LOOK_SECONDS: Final = 1.0
+_LEFT_SECONDS: Final = 3600.0
+"""A part of a file that nobody has written to for so long was left by a process that is gone."""
+_STEP_PERCENT: Final = 10
+_GIBIBYTE: Final = 2**30
+
+Progress = Callable[[str], None]
+"""Hears how far a download is, in steps of ten percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """A model in the cache."""
+
+    folder: Path
+    commit: str
+    """The hub's commit, or the version of a bucket's files; empty where a hub was not asked
+    (offline)."""
+
+
+def cache_folder(directory: str | None) -> Path:
+    """The cache that is configured, else the container's own temporary folder."""
+    return Path(directory or os.path.join(tempfile.gettempdir(), "models"))
+
+
+def sweep(folder: Path) -> None:
+    """Removes what killed downloads of a model left and nobody took up: it fills the disk."""
+    limit = time.time() - _LEFT_SECONDS
+    for part in (folder / "blobs").glob("*.incomplete"):
+        with contextlib.suppress(OSError):  # somebody else swept it
+            if part.stat().st_mtime < limit:
+                part.unlink()
+                log("download-swept", file=part.name)
+
+
+def require_room(name: str, missing_bytes: int, cache: Path) -> None:
+    """Raises `WorkerFailure`: DiskTooSmall."""
+    cache.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache).free
+    if missing_bytes > free:
+        raise too_large(name, missing_bytes, cache, free)
+
+
+def too_large(name: str, missing_bytes: int, cache: Path, free: int) -> WorkerFailure:
+    """More is to be fetched than there is room for."""
+    return WorkerFailure(
+        WorkerReason.DISK_TOO_SMALL,
+        f"{name}: {size_text(missing_bytes)} are to be fetched and {cache} has {size_text(free)} "
+        "free; give modelCache a larger claim, or the container more ephemeral storage",
+        retryable=False,
+    )
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / _GIBIBYTE:.1f} GiB"
+
+
+class Watch:
+    """Looks at a model's folder while it fills, and says so at each ten percent."""
+
+    def __init__(self, name: str, folder: Path, missing_bytes: int, progress: Progress) -> None:
+        self._name, self._folder, self._progress = name, folder, progress
+        self._missing = missing_bytes
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True, name="download-watch")
+
+    def __enter__(self) -> None:
+        if self._missing:
+            self._progress(f"0.0 of {size_text(self._missing)}")
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._missing:
+            self._thread.join()
+
+    def _look(self) -> None:
+        before, started, said = _held(self._folder), time.monotonic(), 0
+        while not self._over.wait(LOOK_SECONDS):
+            fetched = max(0, _held(self._folder) - before)
+            percent = min(100, 100 * fetched // self._missing) // _STEP_PERCENT * _STEP_PERCENT
+            if percent <= said:
+                continue
+            said = percent
+            rate = fetched / max(0.001, time.monotonic() - started) / 2**20
+            text = f"{fetched / _GIBIBYTE:.1f} of {size_text(self._missing)}, {rate:.0f} MiB/s"
+            self._progress(text)
+            log("download", model=self._name, percent=percent, progress=text)
+
+
+def _held(folder: Path) -> int:
+    """Bytes of all files below, half fetched ones included, links not followed."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(root, name)).st_size
+            except OSError:
+                continue  # renamed meanwhile
+    return total
