@@ -174,7 +174,7 @@ async def test_a_killed_download_keeps_whole_files_and_leaves_no_parts(
     assert download.parts() == []
     assert (download.snapshot / "model.safetensors").read_bytes() == WEIGHTS
     (note,) = PreflightReport.model_validate(download.words).notes
-    assert f"at commit {COMMIT}, 3 files verified" in note
+    assert f"is in the cache at {COMMIT}, 3 files verified" in note
 
 
 async def test_a_damaged_file_is_removed_and_fetched_anew(
