@@ -24,6 +24,8 @@ PER_DAY = int(86_400 / BLOCK_SECONDS)
 BASE = 1.5
 """Accepted draft tokens per step in the first hours."""
 NOISE = 0.05
+STEPS = 20_000
+"""Of decoding in a block: so many that chance within a block adds next to nothing to `NOISE`."""
 QUESTION = DriftQuestion("first", REVISION, block_seconds=BLOCK_SECONDS, least_share=0.8)
 
 
@@ -51,7 +53,8 @@ SCENARIOS = (
 def hours_to_alarm(scenario: Scenario, seed: int) -> float | None:
     """Hours from the end of the baseline; None: there was no alarm."""
     chance, wander = random.Random(seed), 0.0  # noqa: S311 - no secret
-    world = Serving(pods(1), QUESTION, chance=random.Random(seed + 10_000))  # noqa: S311
+    chances = random.Random(seed + 10_000)  # noqa: S311
+    world = Serving(pods(1), QUESTION, chance=chances, steps=STEPS)
     began: float | None = None
 
     def rate(_: Serving) -> float:

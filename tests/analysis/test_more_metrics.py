@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.analysis.looks import CANDIDATE as NEW
 from tests.analysis.looks import CONTROL as OLD
-from tests.analysis.looks import Engine, Trial
+from tests.analysis.looks import NEEDED, Engine, Trial
 
 from speculative_api.conditions import Reason, WorkerReason
 from speculative_api.v1alpha1 import Analysis, MetricCheck
@@ -265,7 +265,9 @@ def test_a_failed_count_stays_failed():
     ],
 )
 def test_every_bound_is_a_test_and_a_count_is_none(checks, needed):
-    assert begin("r2", judged_by(*checks), at=0).needed_worse == needed
+    assert begin("r2", judged_by(*checks), at=0).needed_worse == pytest.approx(
+        NEEDED * needed / 200
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.analysis.looks import Trial
+from tests.analysis.looks import NEEDED, Trial
 
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import Analysis
@@ -134,8 +134,8 @@ def test_an_answer_from_before_the_trial_does_not_count() -> None:
 def test_a_query_is_no_test_that_shares_the_chance() -> None:
     both = {"metrics": [{"name": "ErrorRate"}, *asks(min="1").model_dump(by_alias=True)["metrics"]]}
     analysis = Analysis.model_validate(both | {"prometheus": {"address": "http://prometheus:9090"}})
-    assert begin("r2", analysis, at=0).needed_worse == 100
-    assert begin("r2", asks(min="1"), at=0).needed_worse == 100
+    assert begin("r2", analysis, at=0).needed_worse == NEEDED / 2
+    assert begin("r2", asks(min="1"), at=0).needed_worse == NEEDED / 2
 
 
 def test_changed_bounds_are_a_new_test() -> None:

@@ -52,8 +52,9 @@ def test_errors_of_its_users_before_are_not_those_of_copies() -> None:
 def test_ten_copies_that_all_fail_are_a_catastrophe() -> None:
     trial, proxy = shadowing()
     add(proxy, 0, 0, 10, 0)
+    proxy.answer(CONTROL, good=200)
     trial.look()
-    assert assess(trial.evidence).failed_requests_in_a_row == 10
+    assert "all of its last 10 requests failed" in assess(trial.evidence).all_fail
 
 
 def test_copies_that_were_not_made_are_nothing_and_neither_is_a_gateway_without_any() -> None:

@@ -1,7 +1,7 @@
 """The chance of a false rollback is one for the canary and its guard together."""
 
 import pytest
-from tests.analysis.looks import CANDIDATE, CONTROL
+from tests.analysis.looks import CANDIDATE, CONTROL, NEEDED
 
 from speculative_api.v1alpha1 import Analysis, Guard, Rollout
 from speculative_operator.analysis import Sample, begin, continues
@@ -26,7 +26,7 @@ def test_a_guard_takes_half_of_the_chance(seconds: int, needed: float) -> None:
         store=Store(CONFIG_MAP),
         key=("llm", "chat"),
     )
-    assert evidence.needed_worse == needed
+    assert evidence.needed_worse == NEEDED * needed / 200
 
 
 def test_evidence_for_another_share_of_the_chance_begins_anew() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.analysis.looks import NEEDED
 from tests.builders import a_snapshot
 from tests.cli.fake_api import FakeApi, serving
 from tests.cli.objects import START, a_resource
@@ -75,7 +76,7 @@ def test_as_json(run: Any, capsys: Any) -> None:
     assert run("explain-verdict", "chat", "-o", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["candidate"], found["stage"]) == ("a01c000000", "canary")
-    assert found["metrics"][0]["worse"] >= found["metrics"][0]["neededWorse"] == 200
+    assert found["metrics"][0]["worse"] >= found["metrics"][0]["neededWorse"] == NEEDED
 
 
 @pytest.mark.parametrize("case", ["none", "a namesake's", "of an older operator"])

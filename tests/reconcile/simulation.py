@@ -75,6 +75,10 @@ class Simulation:
     route: Route | None = None
     """What the gateways use."""
     answered: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
+    """Revisions that answer everything with a 5xx."""
+    requests_a_second: float = REQUESTS_A_SECOND
     copied: dict[str, int] = field(default_factory=dict)
     copies_seen: list[int] = field(default_factory=list)
     """Percentages that the gateways copied, one after the other."""
@@ -232,14 +236,15 @@ class Simulation:
         self.asked_at = self.now
         for backend in self.route.backends:
             pods = [uid for uid, revision in self.revisions.items() if revision == backend.hash]
-            requests = int(REQUESTS_A_SECOND * self.step_seconds * backend.weight / 100)
+            requests = int(self.requests_a_second * self.step_seconds * backend.weight / 100)
             if not pods:
                 # Before the first pod there is nothing to send to, whoever is named.
                 waits = self.route.waiting is not None
                 named = backend.weight > 0 and bool(self.answered) and not waits
                 assert not named, f"{backend.hash} has {backend.weight} percent and no pod"
                 continue
-            self.answered[backend.hash] = self.answered.get(backend.hash, 0) + requests
+            counted = self.failed if backend.hash in self.failing else self.answered
+            counted[backend.hash] = counted.get(backend.hash, 0) + requests
             self._generate(backend.hash, pods, requests)
         if shadow := self.route.shadow:
             pods = [uid for uid, revision in self.revisions.items() if revision == shadow.hash]
@@ -288,7 +293,10 @@ class Simulation:
                 weight=backend.weight,
                 endpoints=pods.count(backend.hash),
                 active=0,
-                responses={"2xx": self.answered.get(backend.hash, 0)},
+                responses={
+                    "2xx": self.answered.get(backend.hash, 0),
+                    "5xx": self.failed.get(backend.hash, 0),
+                },
                 shadow=self._shadow(backend.hash),
             )
             for backend in self.route.backends

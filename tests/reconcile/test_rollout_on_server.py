@@ -200,6 +200,29 @@ async def test_worse_canary_is_rolled_back_and_stable_keeps_its_pods(
         assert judged.metrics[0].outcome == "Failed"
 
 
+async def test_a_canary_that_fails_every_request_is_gone_within_one_period(
+    api_server: Server, outside: Client
+) -> None:
+    async with CrashingClient(api_server.access, before=never, after=never) as client:
+        run = await a_run(outside, client)
+        simulation = run.simulation
+        simulation.requests_a_second = 40
+        first = words_hash(await simulation.create())
+        await run.until(is_complete)
+        await simulation.change(ANOTHER_K)
+        second = words_hash(await simulation.parent())
+        await run.until(lambda s: s.get("canary", {}).get("weightObservedAt"))
+        for _ in range(3):
+            await simulation.step()
+            await run.passes()
+        simulation.failing.add(second)
+        status = await run.until(lambda s: s.get("failedRevisions"), steps=2)
+        assert status["failedRevisions"][0]["reason"] == "CanaryUnhealthy"
+        assert "all of its last 100 requests failed while 0 of 100" in status["verdict"]["message"]
+        await run.until(is_complete)
+        assert simulation.weights_seen[-1] == ((first, 100),)
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_crash_around_every_write_ends_in_the_same_state(
     api_server: Server, outside: Client, moment: str

@@ -42,4 +42,4 @@ UNKNOWN = Assessment(
     candidate_requests=30,
 )
 """One metric is measured, the source of another is away."""
-ALL_FAILED = Assessment(candidate_requests=10, failed_requests_in_a_row=10)
+ALL_FAILED = Assessment(candidate_requests=10, all_fail="all of its last 10 requests failed")

@@ -165,8 +165,8 @@ class Assessment:
 
     metrics: tuple[MetricVerdict, ...] = ()
     candidate_requests: int = 0
-    failed_requests_in_a_row: int = 0
-    """Candidate requests that all failed since the trial began; 0 once one succeeded."""
+    all_fail: str = ""
+    """Why the candidate is a catastrophe: so many requests in a row failed; empty: it is none."""
     drift: DriftFinding | None = None
 
     @property

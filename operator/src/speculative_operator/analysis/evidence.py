@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from speculative_operator.analysis.bounds import Floors
+from speculative_operator.analysis.failing import FailingRun
 from speculative_operator.analysis.failures import ErrorEvidence
 from speculative_operator.analysis.latency import LatencyEvidence
 from speculative_operator.analysis.queried import QueryEvidence
@@ -17,7 +18,7 @@ from speculative_operator.analysis.sequential import MeanEvidence
 from speculative_operator.analysis.speed import SpeedEvidence
 from speculative_operator.analysis.windows import Window
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 Part = TypeVar("Part")
 
@@ -38,8 +39,8 @@ class Evidence:
     """4xx: a share that only the candidate shows counts as errors too."""
     least_acceptance: Floors
     """The absolute bound of AcceptanceLength, if there is one."""
-    failed_requests: int = 0
-    """Candidate requests that failed since the beginning."""
+    failing: FailingRun
+    """The hard guard's: all requests of the candidate fail."""
     carried: tuple[int, int] = (0, 0)
     """Failures (candidate, control) whose answer began in an earlier block: a stream that is cut
     counts as a response when it begins and as a failure when it breaks."""
@@ -77,7 +78,7 @@ class Evidence:
             "errors": self.errors.to_json(),
             "clientErrors": self.client_errors.to_json(),
             "leastAcceptance": self.least_acceptance.to_json(),
-            "failedRequests": self.failed_requests,
+            "failing": self.failing.to_json(),
             "carried": self.carried,
             "methods": self.methods,
             "rate": self.rate and self.rate.to_json(),
@@ -108,7 +109,7 @@ class Evidence:
             errors=ErrorEvidence.from_json(data["errors"]),
             client_errors=ErrorEvidence.from_json(data["clientErrors"]),
             least_acceptance=Floors.from_json(data["leastAcceptance"]),
-            failed_requests=data["failedRequests"],
+            failing=FailingRun.from_json(data["failing"]),
             carried=(data["carried"][0], data["carried"][1]),
             methods=(data["methods"][0], data["methods"][1]),
             rate=_maybe(Floors.from_json, data["rate"]),

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Final, TypedDict
 
 from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
-from speculative_operator.analysis import latency, queried, speed
+from speculative_operator.analysis import failing, latency, queried, speed
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.evidence import Evidence
+from speculative_operator.analysis.failing import FailingRun
 from speculative_operator.analysis.failures import ErrorEvidence
 from speculative_operator.analysis.restarts import RestartEvidence
 from speculative_operator.analysis.sequential import MeanEvidence
@@ -40,7 +41,8 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
     `trials` of the rollout (union bound: 2 where a guard follows the canary),
     so each needs number of tests / chance. A metric is one test, a
     latency with an absolute bound two; a dry run counts, so that acting on it
-    later moves no other metric's threshold.
+    later moves no other metric's threshold. The hard guard has a small part of
+    its own (`failing.SHARE`), whatever the metrics are.
     """
     names = tuple(str(check.name) for check in analysis.metrics)
     checks = {check.name: check for check in analysis.metrics}
@@ -48,6 +50,7 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
         latency.begin(check) for check in analysis.metrics if check.name in latency.FIELDS
     )
     errors = _percent(checks.get(MetricName.ERROR_RATE), "max_percent", MAX_ERROR_PERCENT)
+    chance = 100.0 * trials / analysis.max_false_rollback_percent
     fresh = Evidence(
         trial=trial,
         began_at=at,
@@ -58,6 +61,7 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
         acceptance=MeanEvidence(limit=_least(checks.get(MetricName.ACCEPTANCE_LENGTH))),
         errors=ErrorEvidence(limit=errors),
         client_errors=ErrorEvidence(limit=errors),
+        failing=FailingRun(limit=errors, needed=chance / failing.SHARE),
         least_acceptance=_least_acceptance(checks.get(MetricName.ACCEPTANCE_LENGTH)),
         latencies=latencies,
         queries=tuple(
@@ -68,8 +72,7 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
         dry_run=tuple(str(check.name) for check in analysis.metrics if is_advisory(check)),
         **_others(checks),
     )
-    needed = 100.0 * _tests(fresh) * trials / analysis.max_false_rollback_percent
-    return replace(fresh, needed_worse=needed)
+    return replace(fresh, needed_worse=chance * _tests(fresh) / (1 - failing.SHARE))
 
 
 def _others(checks: Mapping[str, MetricCheck]) -> _Others:

@@ -7,6 +7,7 @@ of the operator through `to_json` and `from_json`, bit by bit.
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import sub
 from typing import Any, Final
 
 from speculative_api.conditions import Reason
@@ -21,6 +22,7 @@ from speculative_operator.analysis.windows import (
     CANDIDATE,
     CONTROL,
     Block,
+    Counters,
     Reading,
     Sample,
     Window,
@@ -124,9 +126,15 @@ def _errors(evidence: Evidence, sample: Sample) -> dict[str, Any]:
     )
     present = {pod.uid for pod in sample.gateways if not pod.terminating}
     window, block = _look(evidence.gateways, readings, sample, present, lambda _: True)
+    before = evidence.gateways
     changes: dict[str, Any] = {
         "gateways": window,
-        "failed_requests": sum(window.candidate[1:3]),
+        "failing": evidence.failing.add(
+            _answered(before.candidate, window.candidate),
+            _answered(before.control, window.control),
+            at=sample.at,
+            alone=sample.arms == ALONE,
+        ),
     }
     if block is None or MetricName.ERROR_RATE in evidence.failed:
         return changes
@@ -161,6 +169,12 @@ def _look(
         silent_seconds=sample.silent_seconds,
         arms=sample.arms,
     )
+
+
+def _answered(before: Counters, after: Counters) -> tuple[int, int]:
+    """Requests since a look, and how many of them failed."""
+    requests, errors, cut, _ = map(sub, after, before)
+    return requests, errors + cut
 
 
 def _failures(counters: tuple[int, ...], carried: int) -> tuple[int, int]:
@@ -207,7 +221,7 @@ def assess(evidence: Evidence) -> Assessment:
     return Assessment(
         metrics=tuple(_shown(evidence, name) for name in evidence.metrics),
         candidate_requests=_requests(evidence),
-        failed_requests_in_a_row=_failed_in_a_row(evidence),
+        all_fail=evidence.failing.words,
     )
 
 
@@ -291,11 +305,6 @@ def _requests(evidence: Evidence) -> int:
     if evidence.gateways.seen or any(evidence.gateways.candidate):
         return evidence.gateways.candidate[0]
     return evidence.workers.candidate[0]
-
-
-def _failed_in_a_row(evidence: Evidence) -> int:
-    responses = evidence.gateways.candidate[0]
-    return evidence.failed_requests if evidence.failed_requests >= responses else 0
 
 
 def _why_no_acceptance(evidence: Evidence) -> str:

@@ -19,6 +19,7 @@ from speculative_operator.rollout.blocked import (
 )
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal
+from speculative_operator.rollout.hard_guard import catastrophe
 from speculative_operator.rollout.load import load_words
 from speculative_operator.rollout.preflight_gates import checked
 from speculative_operator.rollout.restarting import is_restarting
@@ -43,11 +44,6 @@ from speculative_operator.rollout.transition import (
     wanted,
 )
 from speculative_operator.snapshot import Snapshot
-
-RESTARTS_LIMIT = 3
-"""Container restarts, over the canary's pods, that make it unhealthy: a crash loop."""
-FIRST_REQUESTS_FAILED = 10
-"""So many first requests without one success are a catastrophe, not statistics."""
 
 
 def abort_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
@@ -95,29 +91,15 @@ def canary_cannot_start(snapshot: Snapshot, _: Assessment) -> Transition | None:
 
 
 def canary_unhealthy(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
-    """The hard guard beside the evidence: crash loop, stalled engine, first requests all failed."""
+    """The hard guard beside the evidence."""
     canary, stable = snapshot.status.canary, snapshot.status.stable
     if canary is None or stable is None:
         return None
-    pods = snapshot.pods_of(canary.hash)
-    restarts = snapshot.crashes(canary.hash)
-    stalled = [pod.name for pod in pods if pod.digest is not None and pod.digest.stalled]
-    failed = assessment.failed_requests_in_a_row
-    if restarts >= RESTARTS_LIMIT:
-        last = next((pod.termination.detail for pod in pods if pod.termination), "no last words")
-        message = f"{restarts} container restarts (limit {RESTARTS_LIMIT}); {last}"
-    elif stalled:
-        message = f"engine stalled in {', '.join(stalled)}: requests wait and no token comes"
-    elif failed >= FIRST_REQUESTS_FAILED and snapshot.ready_pods(stable.hash) > 0:
-        message = f"all of its first {failed} requests failed"
-    else:
+    found = catastrophe(snapshot, assessment, candidate=canary.hash, control=stable.hash)
+    if found is None:
         return None
     return canary_ends(
-        snapshot,
-        outcome="RolledBack",
-        reason=Reason.CANARY_UNHEALTHY,
-        message=message,
-        failed=True,
+        snapshot, outcome="RolledBack", reason=found.reason, message=found.message, failed=True
     )
 
 

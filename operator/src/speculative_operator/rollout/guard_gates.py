@@ -5,7 +5,7 @@ from typing import Any
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import StableStatus
 from speculative_operator.decision import Assessment, Event
-from speculative_operator.rollout.canary_gates import RESTARTS_LIMIT
+from speculative_operator.rollout.hard_guard import catastrophe
 from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.returning import is_kept, is_returning, pods_to_take_over
 from speculative_operator.rollout.times import seconds_since, stamp
@@ -17,11 +17,12 @@ from speculative_operator.rollout.transition import (
     verdict,
     wanted,
 )
+from speculative_operator.rollout.trial import trial_of
 from speculative_operator.snapshot import Snapshot
 
 
 def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | None:
-    """The promoted revision shows itself worse, or its pods crash: the old one returns."""
+    """The promoted revision shows itself worse, or is a catastrophe: the old one returns."""
     guard, stable = snapshot.status.guard, snapshot.status.stable
     if guard is None or stable is None or is_returning(snapshot):
         return None
@@ -29,7 +30,6 @@ def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | N
         return None
     metric = assessment.failed
     pods = snapshot.pods_of(stable.hash)
-    restarts = snapshot.crashes(stable.hash)
     ended = next(
         (p.termination for p in pods if p.termination and not p.termination.retryable), None
     )
@@ -37,10 +37,12 @@ def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | N
         return _returned(snapshot, reason=metric.reason, message=metric.message, failed=True)
     if ended is not None:
         return _returned(snapshot, reason=ended.reason, message=ended.detail, failed=True)
-    if restarts >= RESTARTS_LIMIT:
-        message = f"{restarts} container restarts (limit {RESTARTS_LIMIT})"
-        return _returned(snapshot, reason=Reason.CANARY_UNHEALTHY, message=message, failed=True)
-    return None
+    trial = trial_of(snapshot.status)
+    control = trial.control if trial else ""
+    found = catastrophe(snapshot, assessment, candidate=stable.hash, control=control)
+    if found is None:
+        return None
+    return _returned(snapshot, reason=found.reason, message=found.message, failed=True)
 
 
 def guard_reverted(snapshot: Snapshot, _: Assessment) -> Transition | None:
