@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 
-from speculative_api.gateway import ClusterState, GatewayState, ShadowState
+from speculative_api.gateway import ClusterState, GatewayState, KindState, ShadowState
 from speculative_api.v1alpha1 import Analysis
 from speculative_api.worker import Digest, Termination
 from speculative_operator.analysis import Evidence, Sample, begin, observe
@@ -84,6 +84,16 @@ class Proxy:
         default_factory=lambda: {CANDIDATE: [0, 0, 0, 0], CONTROL: [0, 0, 0, 0]}
     )
 
+    kinds: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """By cluster hash and kind of request: 2xx, 5xx, cut."""
+
+    def answer_kind(self, revision: str, kind: str, good: int = 0, bad: int = 0, cut: int = 0):
+        """Answers to a kind of requests, which are answers all the same."""
+        self.answer(revision, good=good + cut, bad=bad, cut=cut)
+        counts = self.kinds.setdefault((revision, kind), [0, 0, 0])
+        for index, more in enumerate((good + cut, bad, cut)):
+            counts[index] += more
+
     def answer(self, revision: str, good: int = 0, client: int = 0, bad: int = 0, cut: int = 0):
         for index, more in enumerate((good, client, bad, cut)):
             self.counts[revision][index] += more
@@ -97,6 +107,11 @@ class Proxy:
                 active=0,
                 responses={"2xx": good, "4xx": client, "5xx": bad},
                 cut=cut,
+                kinds={
+                    kind: KindState(responses={"2xx": fine, "5xx": failed}, cut=broken)
+                    for (of, kind), (fine, failed, broken) in self.kinds.items()
+                    if of == revision
+                },
                 shadow=self._shadow() if revision == CANDIDATE else None,
             )
             for revision, (good, client, bad, cut) in self.counts.items()

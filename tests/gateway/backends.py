@@ -29,10 +29,16 @@ class Backend:
     """Where the probe is answered too, in plain HTTP; 0: on `port` only."""
     requests: int = 0
     """Generations that began, whatever became of them."""
+    begun: int = 0
+    """Requests to other paths whose header has come."""
     open_streams: int = 0
     ready: bool = True
     status: int = 200
     """Of plain answers."""
+    fails_formats: int = 0
+    """Of so many requests for a format one is answered 500; 0: none."""
+    formats: int = 0
+    """Requests for a format."""
     reset_requests: bool = False
     """Reset the connection as soon as a request was read."""
     reset_streams: bool = False
@@ -79,6 +85,10 @@ class Backend:
         self.requests += 1
         self.headers_seen.append({k.lower(): v for k, v in request.headers.items()})
         self.lane_seen.append(request.headers.get("x-speculative-lane", ""))
+        if "json" in str(body.get("response_format")):
+            self.formats += 1
+            if self.fails_formats and self.formats % self.fails_formats == 0:
+                return web.json_response({"error": "grammar"}, status=500)
         await self._answering.wait()
         if self.reset_requests:
             _reset(request)
@@ -111,6 +121,7 @@ class Backend:
 
     async def other(self, request: web.Request) -> web.Response:
         """Any other path under `/v1/`: says what arrived."""
+        self.begun += 1
         body = (await request.read()).decode()
         self.requests += 1
         arrived = {"method": request.method, "path": request.path_qs, "body": body}

@@ -1,5 +1,7 @@
 """Pure: samples become states, states become metrics."""
 
+from dataclasses import replace
+
 from tests.gateway.test_configuration import FOLDER, ROUTES
 
 from speculative_api import gateway
@@ -10,9 +12,10 @@ from speculative_gateway.state import Sample, metrics, never_falling, passed_on
 A, B, C = "a" * 10, "b" * 10, "c" * 10
 
 
-def answered(revision: str, status: int, *, by: str = A, flags: str = "-") -> str:
+def answered(revision: str, status: int, *, by: str = A, flags: str = "-", kind: str = "") -> str:
     """The counter of such answers."""
-    return f"speculative.answers.revision.{revision}.by.{by}.status.{status}.flags.{flags}"
+    whose = f"speculative.answers.revision.{revision}.by.{by}"
+    return f"{whose}.status.{status}.kind.{kind}.flags.{flags}"
 
 
 def a_sample(**weights: int) -> Sample:
@@ -52,6 +55,25 @@ def test_the_state_counts_healthy_hosts_and_waiting_requests() -> None:
     stable = a_sample(**{A: 95, B: 5}).clusters()[0]
     assert (stable.hash, stable.weight, stable.endpoints) == (A, 95, 1)
     assert stable.active == 3
+
+
+def test_a_kind_of_requests_is_counted_apart_and_with_all_others() -> None:
+    found = a_sample(**{A: 95, B: 5})
+    of_a_kind = {
+        answered(A, 200, kind="structured"): 4,
+        answered(A, 500, kind="structured"): 3,
+        answered(A, 200, kind="structured", flags="UC"): 2,
+        answered(A, 429, kind="structured", by="-", flags="RL"): 7,
+        answered(A, 200, kind="tools"): 5,
+        answered(A, 200, kind="unheard-of"): 6,
+    }
+    more = replace(found, statistics={**found.statistics, **of_a_kind})
+    stable = more.clusters()[0]
+    assert stable.kinds["structured"].responses == {"2xx": 6, "3xx": 0, "4xx": 0, "5xx": 3}
+    assert (stable.kinds["structured"].cut, stable.kinds["tools"].responses["2xx"]) == (2, 5)
+    assert set(stable.kinds) == set(gateway.REQUEST_KINDS)
+    assert stable.responses["2xx"] == 8 + 6 + 5 + 6
+    assert stable.responses["5xx"] == 3 + 3
 
 
 def test_answers_are_the_revision_s_unless_the_gateway_refused_by_itself() -> None:

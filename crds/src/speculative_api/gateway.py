@@ -233,6 +233,23 @@ class ShadowState(_Lenient):
     """Copies whose worker broke off after its answer had begun."""
 
 
+STRUCTURED: Final = "structured"
+"""Kind of requests whose answer has to have a format: a schema, a grammar, a choice."""
+TOOLS: Final = "tools"
+"""Kind of requests that offer tools to call, and ask for no other format."""
+REQUEST_KINDS: Final = (STRUCTURED, TOOLS)
+"""Kinds that gateways tell apart: those that engines fail while they serve all others."""
+
+
+class KindState(_Lenient):
+    """Answers to one kind of requests."""
+
+    responses: dict[str, Count] = Field(default_factory=dict)
+    """By class, as in `ClusterState`."""
+    cut: Count = 0
+    """Answers that broke off."""
+
+
 class ClusterState(_Lenient):
     """What Envoy itself says about one revision's cluster; counters since `envoy_started_at`."""
 
@@ -251,6 +268,8 @@ class ClusterState(_Lenient):
     """Requests that were refused because too many were in flight; not among `responses`."""
     cut: Count = 0
     """Requests whose upstream broke off after the response had begun."""
+    kinds: dict[str, KindState] = Field(default_factory=dict)
+    """The part of `responses` and `cut` that is of `REQUEST_KINDS`, by kind; copies have none."""
     shadow: ShadowState | None = None
     """While Envoy can send it copies; never among the figures above."""
 

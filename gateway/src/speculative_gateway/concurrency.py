@@ -1,4 +1,4 @@
-"""Pure: what Envoy does with every answer in Lua, as one filter, and how much a client may have
+"""Pure: what Envoy does with every request in Lua, as one filter, and how much a client may have
 in flight.
 
 Envoy has no such limit by client. This one counts in Lua, whose state is one
@@ -7,14 +7,16 @@ the listener's, so its counts outlive a rewritten route; the limit is the
 route's. A client that leaves ends no script: its ticket hangs on the request's
 coroutine, which Envoy drops with the request, and the collector finds it.
 
-Tokens are counted by the same filter, since each event of a stream that passes
-through one more of them costs about 2 microseconds (measured, Envoy 1.40).
+Tokens are counted and kinds of requests told apart by the same filter, since
+each event of a stream that passes through one more of them costs about 2
+microseconds (measured, Envoy 1.40).
 """
 
 from typing import Any
 
 from speculative_api import labels
 
+from .kinds import CLASSIFY
 from .usage import COUNT
 
 ANSWERS = "speculative.answers"
@@ -26,10 +28,13 @@ RETRY_SECONDS = 1
 
 _LUA = "type.googleapis.com/envoy.extensions.filters.http.lua.v3."
 _UNLIMITED = f"""
+{CLASSIFY}
 {COUNT}
+function envoy_on_request(handle) classify(handle) end
 function envoy_on_response(handle) count(handle) end
 """
 _LIMITED = f"""
+{CLASSIFY}
 {COUNT}
 local running = {{}}
 local clients = {{}}
@@ -67,6 +72,7 @@ function envoy_on_request(handle)
   tickets[guard] = last
   guards[coroutine.running()] = guard
   handle:streamInfo():dynamicMetadata():set("{CONCURRENCY}", "ticket", last)
+  classify(handle)
 end
 function envoy_on_response(handle)
   local found = handle:streamInfo():dynamicMetadata():get("{CONCURRENCY}")

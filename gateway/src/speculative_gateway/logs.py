@@ -9,6 +9,7 @@ from typing import Any
 from speculative_api import labels
 
 from .fallback import ANSWERING
+from .kinds import KIND
 from .usage import USAGE
 
 STATISTICS = "speculative"
@@ -22,6 +23,7 @@ OVERFLOW = "UO"
 """Envoy's flag of a request that a bound on requests in flight refused."""
 
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers."
+ASKED = f"%DYNAMIC_METADATA({KIND}:asked)%"
 _USED = f"%DYNAMIC_METADATA({USAGE}:{{}})%"
 
 
@@ -50,6 +52,7 @@ def _lines() -> dict[str, Any]:
                     "upstream": "%UPSTREAM_HOST%",
                     "upstream_tls_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
                     "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+                    "kind": ASKED,
                     "prompt_tokens": _USED.format("prompt"),
                     "completion_tokens": _USED.format("completion"),
                     "events": _USED.format("events"),
@@ -113,6 +116,7 @@ def _answers() -> dict[str, Any]:
             _tag("revision", "%UPSTREAM_CLUSTER%"),
             _tag("by", ANSWERING),
             _tag("status", "%RESPONSE_CODE%"),
+            _tag("kind", ASKED),
             _tag("flags", "%RESPONSE_FLAGS%"),
         ],
     }

@@ -29,7 +29,8 @@ BROKEN = frozenset({"UC", "UR", "UPE", "UT", "SI"})
 _THEIRS, _OURS = f"envoy_{STATISTICS}_", "speculative_gateway_"
 _ANSWER = re.compile(
     rf"{STATISTICS}\.answers\.revision\.(?P<revision>[0-9a-f]{{10}})"
-    r"\.by\.(?P<by>[^.]+)\.status\.(?P<status>[^.]+)\.flags\.(?P<flags>.+)"
+    r"\.by\.(?P<by>[^.]+)\.status\.(?P<status>[^.]+)"
+    r"\.kind\.(?P<kind>[^.]*)\.flags\.(?P<flags>.+)"
 )
 _REVISION = re.compile(r'revision="([^"]*)"')
 
@@ -67,12 +68,10 @@ class Sample:
             endpoints=sum(host.healthy for host in hosts),
             # A request that waits for its connection is in flight too.
             active=count("active") + count("pending_active"),
-            responses={
-                each: sum(n for answer, n in answers.items() if answer.of_class == each)
-                for each in CLASSES
-            },
+            responses=_by_class(answers),
             shed=sum(n for answer, n in answers.items() if OVERFLOW in answer.flags),
-            cut=sum(n for answer, n in answers.items() if answer.cut),
+            cut=_cut(answers),
+            kinds={kind: _of_kind(answers, kind) for kind in gateway.REQUEST_KINDS},
             shadow=self._shadow(name + SHADOW) if name + SHADOW in self.hosts else None,
         )
 
@@ -109,6 +108,8 @@ class _Answer:
     status: int
     """0 where the client left before the answer began."""
     flags: frozenset[str]
+    kind: str = ""
+    """What the request asked for; empty: nothing that is told apart."""
 
     @property
     def of_class(self) -> str:
@@ -164,9 +165,25 @@ def _answers(statistics: Mapping[str, int], revision: str) -> dict[_Answer, int]
         match = _ANSWER.fullmatch(name)
         if match is not None and match["revision"] == revision:
             status = int(match["status"]) if match["status"].isdigit() else 0
-            answer = _Answer(match["by"], status, frozenset(match["flags"].split(",")))
+            flags = frozenset(match["flags"].split(","))
+            answer = _Answer(match["by"], status, flags, match["kind"])
             found[answer] = found.get(answer, 0) + value
     return found
+
+
+def _by_class(answers: Mapping[_Answer, int]) -> dict[str, int]:
+    return {
+        each: sum(n for answer, n in answers.items() if answer.of_class == each) for each in CLASSES
+    }
+
+
+def _cut(answers: Mapping[_Answer, int]) -> int:
+    return sum(n for answer, n in answers.items() if answer.cut)
+
+
+def _of_kind(answers: Mapping[_Answer, int], kind: str) -> gateway.KindState:
+    its = {answer: n for answer, n in answers.items() if answer.kind == kind}
+    return gateway.KindState(responses=_by_class(its), cut=_cut(its))
 
 
 def lanes(routes: Mapping[str, Any]) -> dict[str, str]:
@@ -197,10 +214,10 @@ def metrics(state: gateway.GatewayState) -> str:
     """The state in Prometheus' text format."""
     families: dict[str, tuple[str, str, list[str]]] = {}
 
-    def add(name: str, kind: str, text: str, value: float, **labels: str) -> None:
+    def add(name: str, form: str, text: str, value: float, /, **labels: str) -> None:
         full = f"speculative_gateway_{name}"
         shown = ",".join(f'{key}="{each}"' for key, each in labels.items())
-        family = families.setdefault(full, (kind, text, []))
+        family = families.setdefault(full, (form, text, []))
         family[2].append(f"{full}{{{shown}}} {value:.15g}" if shown else f"{full} {value:.15g}")
 
     add("envoy_start_time_seconds", "gauge", "When Envoy started.", state.envoy_started_at)
@@ -216,6 +233,13 @@ def metrics(state: gateway.GatewayState) -> str:
         add("cut_total", "counter", "Answers that broke off.", each.cut, **who)
         for kind, value in each.responses.items():
             add("responses_total", "counter", "Answers by class.", value, **who, **{"class": kind})
+        for asked, answered in each.kinds.items():
+            of = {**who, "kind": asked}
+            for kind, value in answered.responses.items():
+                told = "Answers to a kind of requests, by class."
+                add("kind_responses_total", "counter", told, value, **of, **{"class": kind})
+            told = "Answers to a kind of requests that broke off."
+            add("kind_cut_total", "counter", told, answered.cut, **of)
         if each.shadow is not None:
             for name, form, text, value in _copies(each.shadow):
                 add(f"shadow_{name}", form, text, value, **who)

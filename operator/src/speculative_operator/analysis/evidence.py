@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.failing import FailingRun
 from speculative_operator.analysis.failures import ErrorEvidence
+from speculative_operator.analysis.kinds import KindEvidence
 from speculative_operator.analysis.latency import LatencyEvidence
 from speculative_operator.analysis.queried import QueryEvidence
 from speculative_operator.analysis.restarts import RestartEvidence
@@ -39,6 +40,8 @@ class Evidence:
     """4xx: a share that only the candidate shows counts as errors too."""
     least_acceptance: Floors
     """The absolute bound of AcceptanceLength, if there is one."""
+    kinds: tuple[KindEvidence, ...]
+    """Errors of kinds of requests, from the first request of each on."""
     failing: FailingRun
     """The hard guard's: all requests of the candidate fail."""
     carried: tuple[int, int] = (0, 0)
@@ -78,6 +81,7 @@ class Evidence:
             "errors": self.errors.to_json(),
             "clientErrors": self.client_errors.to_json(),
             "leastAcceptance": self.least_acceptance.to_json(),
+            "kinds": [kind.to_json() for kind in self.kinds],
             "failing": self.failing.to_json(),
             "carried": self.carried,
             "methods": self.methods,
@@ -109,6 +113,7 @@ class Evidence:
             errors=ErrorEvidence.from_json(data["errors"]),
             client_errors=ErrorEvidence.from_json(data["clientErrors"]),
             least_acceptance=Floors.from_json(data["leastAcceptance"]),
+            kinds=tuple(KindEvidence.from_json(kind) for kind in data["kinds"]),
             failing=FailingRun.from_json(data["failing"]),
             carried=(data["carried"][0], data["carried"][1]),
             methods=(data["methods"][0], data["methods"][1]),

@@ -86,9 +86,14 @@ class ErrorEvidence:
     not_worse: float = field(init=False, compare=False)
     """E-value against 'at or above the limit'; needs many requests at a low limit."""
 
+    @property
+    def wealth(self) -> float:
+        """`worse`, also while it is too early to say so."""
+        return mixed([_halves(logs) for logs in self.starts])
+
     def __post_init__(self) -> None:
         early = 0 < self.blocks < ERROR_BLOCKS
-        worse = 0.0 if early else mixed([_halves(logs) for logs in self.starts])
+        worse = 0.0 if early else self.wealth
         object.__setattr__(self, "worse", worse)
         object.__setattr__(self, "not_worse", _mean_exp(self.fewer))
 

@@ -61,6 +61,7 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
         acceptance=MeanEvidence(limit=_least(checks.get(MetricName.ACCEPTANCE_LENGTH))),
         errors=ErrorEvidence(limit=errors),
         client_errors=ErrorEvidence(limit=errors),
+        kinds=(),
         failing=FailingRun(limit=errors, needed=chance / failing.SHARE),
         least_acceptance=_least_acceptance(checks.get(MetricName.ACCEPTANCE_LENGTH)),
         latencies=latencies,

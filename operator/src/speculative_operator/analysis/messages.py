@@ -5,14 +5,17 @@ An e-value of E is written "1 in E", rounded down: how rarely a candidate within
 the limit would look like this, NOT the chance that the candidate is bad.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from speculative_api.assessment import one_in
 from speculative_api.conditions import Reason
+from speculative_api.gateway import STRUCTURED, TOOLS
 from speculative_api.v1alpha1 import MetricName
 from speculative_operator.analysis.bounds import Floors, FloorTest
 from speculative_operator.analysis.failures import ErrorEvidence
+from speculative_operator.analysis.kinds import KindEvidence
 from speculative_operator.analysis.latency import LatencyEvidence, SlowTest
 from speculative_operator.analysis.restarts import RestartEvidence
 from speculative_operator.analysis.sequential import MeanEvidence
@@ -30,6 +33,7 @@ class Needed:
 
 
 ALONE: Final = "(there is no old revision to compare with)"
+ASKED_FOR: Final = {STRUCTURED: "a format", TOOLS: "tool calls"}
 FAILURES_THAT_SAY_SOMETHING: Final = 3
 """Fewer failed requests are no reason to hold a rollout that proves nothing either way."""
 
@@ -168,6 +172,7 @@ def restarts(evidence: RestartEvidence, needed: Needed) -> MetricVerdict:
 def errors(
     evidence: ErrorEvidence,
     refused: ErrorEvidence,
+    kinds: Sequence[KindEvidence],
     needed: Needed,
     *,
     sides: tuple[float, float],
@@ -194,6 +199,7 @@ def errors(
             f"; answered 4xx: {percent(total.candidate_hits, total.candidate_exposure)} and "
             f"{percent(total.control_hits, total.control_exposure)}"
         )
+    figures += "".join(_kind_words(kind) for kind in kinds if kind.total.pooled)
     return _verdict(
         MetricName.ERROR_RATE,
         worse_reason=Reason.ERRORS_WORSE,
@@ -201,7 +207,9 @@ def errors(
         sides=sides,
         blocks=evidence.blocks,
         figures=figures,
-        outside=errors_outside(evidence) or errors_outside(refused),
+        outside=errors_outside(evidence)
+        or errors_outside(refused)
+        or any(kind.is_outside for kind in kinds),
         counts=f"{evidence.total.candidate_exposure:,.0f} candidate requests",
         missing=f"errors not measured: {missing}",
     )
@@ -233,6 +241,22 @@ def latency(evidence: LatencyEvidence, needed: Needed) -> MetricVerdict:
         outside=any(_slow_outside(test) for test in evidence.tests),
         counts=f"{total.candidate_exposure:,.0f} candidate observations",
         missing=f"{evidence.name} not measured: {evidence.missing}",
+    )
+
+
+def _kind_words(kind: KindEvidence) -> str:
+    total = kind.total
+    beside = (
+        f", {total.control_hits:,.0f} of {total.control_exposure:,.0f} "
+        f"({percent(total.control_hits, total.control_exposure)}) on stable, limit "
+        f"{100 * kind.limit:g} % or stable's"
+        if total.control_exposure
+        else ""
+    )
+    return (
+        f"; of requests for {ASKED_FOR[kind.name]} {total.candidate_hits:,.0f} of "
+        f"{total.candidate_exposure:,.0f} "
+        f"({percent(total.candidate_hits, total.candidate_exposure)}) on the candidate{beside}"
     )
 
 

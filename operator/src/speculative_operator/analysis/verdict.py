@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
-from speculative_operator.analysis import latency, messages, queried, restarts, speed
+from speculative_operator.analysis import kinds, latency, messages, queried, restarts, speed
 from speculative_operator.analysis.contrast import spread_of
 from speculative_operator.analysis.evidence import Evidence
 from speculative_operator.analysis.limits import begin, continues
@@ -136,7 +136,10 @@ def _errors(evidence: Evidence, sample: Sample) -> dict[str, Any]:
             alone=sample.arms == ALONE,
         ),
     }
-    if block is None or MetricName.ERROR_RATE in evidence.failed:
+    if MetricName.ERROR_RATE in evidence.failed:
+        return changes
+    changes["kinds"] = kinds.observe(evidence.kinds, sample, errors=evidence.errors)
+    if block is None:
         return changes
     ours, theirs = evidence.carried
     candidate, ours = _failures(block.candidate, ours)
@@ -252,11 +255,17 @@ def acceptance_sides(evidence: Evidence) -> tuple[float, float]:
 
 
 def error_sides(evidence: Evidence) -> tuple[float, float]:
-    """E-values (worse, not worse) of ErrorRate, 4xx included."""
+    """E-values (worse, not worse) of ErrorRate, 4xx and kinds of requests included."""
     refused = evidence.client_errors
-    worse = (1 - CLIENT_STAKE) * evidence.errors.worse + CLIENT_STAKE * refused.worse
+    of_all = kinds.left(evidence.kinds) * evidence.errors.worse
+    of_all += sum(kind.stake * kind.worse for kind in evidence.kinds)
+    worse = (1 - CLIENT_STAKE) * of_all + CLIENT_STAKE * refused.worse
     shown = evidence.errors.not_worse
-    if refused.worse >= CLIENT_POINTS_TO_WORSE or messages.errors_outside(refused):
+    if (
+        refused.worse >= CLIENT_POINTS_TO_WORSE
+        or messages.errors_outside(refused)
+        or any(kind.is_outside for kind in evidence.kinds)
+    ):
         shown = 0.0
     return worse, shown
 
@@ -293,6 +302,7 @@ def _verdict(evidence: Evidence, name: str) -> MetricVerdict:
     return messages.errors(
         evidence.errors,
         evidence.client_errors,
+        evidence.kinds,
         needed,
         sides=error_sides(evidence),
         sticky=evidence.sticky,
