@@ -275,6 +275,32 @@ def test_limits_and_chance_are_shared_by_the_metrics():
     assert begin("r2", Analysis(max_false_rollback_percent=4), at=0).needed_worse == NEEDED / 4
 
 
+def test_limits_may_have_decimals():
+    tight = Analysis.model_validate(
+        {
+            "maxFalseRollbackPercent": "0.5",
+            "metrics": [{"name": "ErrorRate", "maxPercent": "0.1"}],
+        }
+    )
+    trial = Trial(analysis=tight)
+    assert trial.evidence.needed_worse == NEEDED
+    for _ in range(12):
+        trial.proxies[0].answer(NEW, good=980, bad=20)
+        trial.proxies[0].answer(OLD, good=1000)
+        trial.look()
+    (found,) = assess(trial.evidence).metrics
+    assert found.outcome == Outcome.FAILED
+    assert "limit 0.1 % or twice stable's" in found.message
+
+
+@pytest.mark.parametrize("written", [2, "2", "2.0"])
+def test_a_limit_is_the_same_however_it_is_written(written):
+    metric = {"name": "ErrorRate", "maxPercent": 2}
+    before = begin("r2", Analysis.model_validate({"metrics": [metric]}), at=0)
+    other = Analysis.model_validate({"metrics": [metric | {"maxPercent": written}]})
+    assert continues(before, "r2", other)
+
+
 @pytest.mark.parametrize(
     "trial, analysis, same",
     [

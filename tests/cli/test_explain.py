@@ -4,6 +4,8 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.cli.fake_api import FakeApi, serving
 from tests.cli.objects import START, a_resource
 from tests.cluster.evidence_of import a_failed_trial
 
+from speculative_api.assessment import JudgedShadow
 from speculative_cli import evidence
 from speculative_cli.__main__ import main
 from speculative_cli.plot import picture
@@ -47,17 +50,18 @@ def test_the_table_tells_evidence_and_need_of_each_metric(
     api.objects["llm/chat"]["status"]["verdict"] = verdict | {"hash": "a01c000000"}
     assert run("explain-verdict", "chat") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("a01c000000 as canary, judged for ")
+    assert lines[0].startswith("a01c000000 as canary, 50 % of requests, judged for ")
     assert lines[2].split() == [
         "METRIC",
         "OUTCOME",
+        "BLOCKS",
         "WORSE",
         "(NEEDED)",
         "NOT",
         "WORSE",
         "(NEEDED)",
     ]
-    assert lines[3].split()[:2] == ["AcceptanceLength", "Failed"]
+    assert lines[3].split()[:3] == ["AcceptanceLength", "Failed", "4"]
     assert "1 in 200" in lines[3]
     assert lines[4].split()[:3] == ["ErrorRate", "not", "measured"]
     assert "AcceptanceLength: acceptance length 1.00 tokens per step" in lines[6]
@@ -104,7 +108,7 @@ def test_the_looks_are_told_one_below_the_other(api: FakeApi, run: Any, capsys: 
     lines = capsys.readouterr().out.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("AFTER"))
     assert "AcceptanceLength: WORSE / NOT WORSE" in lines[start]
-    assert re.fullmatch(r"\d+ s +\+\d+ +[\d,]+ / 1 +1 / 1", lines[start + 1])
+    assert re.fullmatch(r"\d+ s +50 % of requests +\+\d+ +[\d,]+ / 1 +1 / 1", lines[start + 1])
     assert len(lines) == start + 2
 
 
@@ -140,8 +144,9 @@ def test_the_plot_is_a_png_with_a_panel_for_each_metric(
     assert course is not None
     panels = picture(found, course, resource).axes
     assert [panel.get_title(loc="left") for panel in panels] == [
-        "AcceptanceLength: Failed",
+        "AcceptanceLength: Failed, 4 blocks",
         "ErrorRate: not measured",
+        "share of requests",
     ]
     worse, not_worse, needed_worse, needed_not_worse = panels[0].get_lines()
     assert list(worse.get_ydata()) == [max(point.worse[0], 1) for point in course.points]
@@ -170,3 +175,64 @@ def test_words_of_others_are_no_formulas(api: FakeApi, tmp_path: Path, run: Any)
     verdict = {"outcome": "RolledBack", "reason": r"$\frac", "message": "m", "at": START}
     api.objects["llm/chat"]["status"]["verdict"] = verdict | {"hash": "a01c000000"}
     assert run("explain-verdict", "chat", "--plot", str(tmp_path / "plot.png")) == 0
+
+
+@pytest.fixture
+def after_shadow(api: FakeApi) -> JudgedShadow:
+    """The evidence of a canary that was judged by copies before; returns what is kept of that."""
+    snapshot = a_snapshot()
+    failed = a_failed_trial()
+    by_copies = replace(failed, trial=failed.trial.replace("/canary/", "/shadow/"), weight=20)
+    body = config_map(snapshot, by_copies)
+    later = replace(snapshot, now=snapshot.now + timedelta(seconds=40))
+    body = config_map(later, by_copies, body)
+    assert "shadow.json" not in body["data"]
+    for seconds in (60, 90):
+        later = replace(snapshot, now=snapshot.now + timedelta(seconds=seconds))
+        body = config_map(later, replace(failed, began_at=later.now.timestamp()), body)
+    api.config_maps = [body]
+    found = evidence.shadow(body, evidence.trial(body, parse(api.objects["llm/chat"])))
+    assert found is not None
+    return found
+
+
+def test_what_copies_showed_before_is_told_below(
+    api: FakeApi, run: Any, capsys: Any, after_shadow: JudgedShadow
+) -> None:
+    assert run("explain-verdict", "chat") == 0
+    said = capsys.readouterr().out
+    below = said.partition("before that, by copies whose answers nobody got:\n")[2].splitlines()
+    assert below[0].startswith("a01c000000 as shadow, 20 % copied, judged for ")
+    assert below[3].split()[:3] == ["AcceptanceLength", "Failed", "4"]
+    assert sum("20 % copied  +" in line for line in below) == 2
+    assert run("explain-verdict", "chat", "-o", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["stage"], found["percent"]) == ("canary", 50)
+    assert found["shadow"]["trial"]["percent"] == 20
+    assert found["shadow"]["trial"]["metrics"][0]["blocks"] == 4
+    assert [point["percent"] for point in found["shadow"]["course"]["points"]] == [20, 20]
+
+
+@pytest.mark.parametrize("case", ["garbled", "of another candidate"])
+def test_a_shadow_that_is_not_this_candidate_s_is_not_told(
+    api: FakeApi, run: Any, capsys: Any, after_shadow: JudgedShadow, case: str
+) -> None:
+    trial = after_shadow.trial.model_copy(update={"candidate": "0123456789"})
+    other = after_shadow.model_copy(update={"trial": trial}).model_dump_json(by_alias=True)
+    api.config_maps[0]["data"]["shadow.json"] = "{" if case == "garbled" else other
+    assert run("explain-verdict", "chat") == 0
+    assert "before that" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_plot_has_the_shadow_before_zero(api: FakeApi, after_shadow: JudgedShadow) -> None:
+    raw, resource = api.config_maps[0], parse(api.objects["llm/chat"])
+    found = evidence.trial(raw, resource)
+    course = evidence.course(raw, found)
+    assert course is not None
+    *panels, share = picture(found, course, resource, shadow=after_shadow).axes
+    by_copies = panels[0].get_lines()[4]
+    assert list(by_copies.get_xdata()) == [-60, -20]
+    copied, of_requests = share.get_lines()
+    assert list(copied.get_ydata()) == [20, 20]
+    assert list(of_requests.get_ydata()) == [50, 50]

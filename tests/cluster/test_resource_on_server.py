@@ -145,6 +145,18 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
             "counts the token that every step yields",
         ),
         (
+            a_raw_spec(
+                rollout={"analysis": {"metrics": [{"name": "ErrorRate", "maxPercent": "0.0"}]}}
+            ),
+            "should match",
+        ),
+        (
+            a_raw_spec(
+                rollout={"analysis": {"metrics": [{"name": "ErrorRate", "maxPercent": 0.1}]}}
+            ),
+            "must be of type",
+        ),
+        (
             a_raw_spec(rollout={"analysis": {"metrics": [{"name": "Restarts", "minPercent": 5}]}}),
             "minPercent belongs to AcceptanceRate",
         ),

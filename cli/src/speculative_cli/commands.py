@@ -66,20 +66,23 @@ def explain(cluster: Cluster, resource: Resource, *, output: str, plot_file: str
     raw = cluster.config_map(f"{resource.name}{EVIDENCE_SUFFIX}")
     found = evidence.trial(raw, resource)
     course = evidence.course(raw, found)
+    shadow = evidence.shadow(raw, found)
     if output == "json":
         document = found.model_dump(mode="json", by_alias=True)
         document["course"] = course and course.model_dump(mode="json", by_alias=True)
+        document["shadow"] = shadow and shadow.model_dump(mode="json", by_alias=True)
         print(json.dumps(document, indent=2))
     else:
         parts = [evidence.text(found, resource, datetime.now(UTC))]
         parts += [evidence.course_text(course)] if course else []
+        parts += [evidence.shadow_text(shadow, datetime.now(UTC))] if shadow else []
         terminal.show(terminal.printable("\n\n".join(parts)))
     if plot_file is not None:
         from .plot import draw
 
         if course is None:
             raise NotFound(f"{resource.name}: this operator kept no course of the trial to plot")
-        draw(found, course, resource, plot_file)
+        draw(found, course, resource, plot_file, shadow=shadow)
         print(f"written: {plot_file}", file=sys.stderr)
 
 

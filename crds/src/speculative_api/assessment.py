@@ -13,6 +13,8 @@ from pydantic.alias_generators import to_camel
 
 ASSESSMENT_KEY: Final = "assessment.json"
 COURSE_KEY: Final = "course.json"
+SHADOW_KEY: Final = "shadow.json"
+"""What the shadow step of the candidate that now has users came to."""
 COURSE_POINTS: Final = 64
 """Points kept of a trial's course: some kilobytes, whatever its length."""
 SHOWN_AT_MOST: Final = 1_000_000
@@ -39,6 +41,8 @@ class JudgedMetric(_Lenient):
     needed_worse: Evidence
     needed_not_worse: Evidence
     measured: bool
+    blocks: int = Field(default=0, ge=0)
+    """Blocks that the evidence is made of; 0: none, or a metric that is judged without."""
     outside_limit: bool = False
     """The plain figures are beyond the limit, whatever they prove."""
     dry_run: bool = False
@@ -61,7 +65,15 @@ class JudgedTrial(_Lenient):
     at: Evidence
     """Unix seconds of the last look."""
     candidate_requests: int = Field(ge=0)
+    percent: int | None = Field(default=None, ge=0, le=100)
+    """Of users' requests, or with stage `shadow` of those that were copied, as the gateways used
+    it at the last look; None: an older operator did not say."""
     metrics: tuple[JudgedMetric, ...]
+
+    @property
+    def share(self) -> str:
+        """`5 % of requests`, or `10 % copied`; empty where it is not known."""
+        return share(self.percent, self.stage)
 
 
 class CoursePoint(_Lenient):
@@ -71,6 +83,8 @@ class CoursePoint(_Lenient):
     """Unix seconds."""
     candidate_requests: int = Field(ge=0)
     """Answered since the trial began."""
+    percent: int | None = Field(default=None, ge=0, le=100)
+    """As of the trial, at that look."""
     worse: tuple[Evidence, ...]
     """By metric, in the order of the course's names."""
     not_worse: tuple[Evidence, ...]
@@ -92,6 +106,21 @@ class JudgedCourse(_Lenient):
         if len(before) >= COURSE_POINTS:
             before = before[::2]
         return self.model_copy(update={"points": (*before, point)})
+
+
+class JudgedShadow(_Lenient):
+    """A shadow step's evidence when it ended, which decides nothing any more."""
+
+    schema_version: Literal[1] = 1
+    trial: JudgedTrial
+    course: JudgedCourse
+
+
+def share(percent: int | None, stage: str) -> str:
+    """What percentage of what a candidate had; empty where it is not known."""
+    if percent is None:
+        return ""
+    return f"{percent} % copied" if stage == "shadow" else f"{percent} % of requests"
 
 
 def one_in(evidence: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from speculative_api import labels
 from speculative_api.conditions import SENTENCES
-from speculative_api.schema import custom_resource_definition
+from speculative_api.schema import INT_OR_STRING, custom_resource_definition
 
 _INTRODUCTION: Final = f"""# {labels.KIND} ({labels.GROUP}/{labels.VERSION})
 
@@ -66,7 +66,7 @@ def _blocks(node: dict[str, Any], path: str) -> Iterator[str]:
     if rules:
         yield "Refused by the API server:\n\n" + "\n".join(f"- {rule}" for rule in rules) + "\n"
     for key, inner in node["properties"].items():
-        nested = inner.get("items", inner) if inner["type"] == "array" else inner
+        nested = inner.get("items", inner) if inner.get("type") == "array" else inner
         yield from _blocks(nested, f"{path}.{key}" + ("[]" if nested is not inner else ""))
 
 
@@ -75,6 +75,10 @@ def _row(name: str, node: dict[str, Any], *, required: bool) -> str:
     if "enum" in node:
         words.append("One of " + ", ".join(f"`{value}`" for value in node["enum"]) + ".")
     bounds = [text.format(node[key]) for key, text in _BOUNDS if key in node]
+    if INT_OR_STRING in node:
+        # The minimum is that of whole numbers; with decimals there may be less.
+        least = f"at least {node['minimum']}" if node["minimum"] > 1 else "more than 0"
+        bounds = ["with decimals in quotes", least, f"at most {node['maximum']}"]
     if bounds:
         words.append("(" + ", ".join(bounds) + ")")
     text = " ".join(word for word in words if word).replace("|", "\\|")
@@ -82,6 +86,8 @@ def _row(name: str, node: dict[str, Any], *, required: bool) -> str:
 
 
 def _type(node: dict[str, Any]) -> str:
+    if INT_OR_STRING in node:
+        return "integer or string"
     if node["type"] == "array":
         return f"list of {_type(node['items'])}"
     if node["type"] == "object" and isinstance(node.get("additionalProperties"), dict):

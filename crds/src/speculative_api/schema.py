@@ -23,6 +23,10 @@ Schema = dict[str, Any]
 _DROPPED: Final = {"title", "const", "additionalProperties", "discriminator"}
 
 
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+"""The one union there is: such a node has no type of its own."""
+
+
 class UnsupportedSchema(ValueError):
     """A model uses something that a structural schema cannot say; the message has the path."""
 
@@ -39,7 +43,7 @@ def structural(model: type[BaseModel]) -> Schema:
 
 def _convert(node: Schema, definitions: Schema, path: str, seen: tuple[str, ...]) -> Schema:
     node = dict(node)
-    if "anyOf" in node:
+    if "anyOf" in node and INT_OR_STRING not in node:
         options = [option for option in node.pop("anyOf") if option.get("type") != "null"]
         if len(options) != 1:
             raise UnsupportedSchema(f"{path}: a union of {len(options)} types")
@@ -75,7 +79,7 @@ def _convert(node: Schema, definitions: Schema, path: str, seen: tuple[str, ...]
         )
     if "items" in node:
         found["items"] = _convert(node["items"], definitions, f"{path}[]", seen)
-    if "type" not in found:
+    if "type" not in found and INT_OR_STRING not in found:
         raise UnsupportedSchema(f"{path}: no single type")
     return found
 

@@ -99,6 +99,8 @@ class MetricVerdict:
     outside_limit: bool = False
     dry_run: bool = False
     """Shown only: nothing is decided by it."""
+    blocks: int = 0
+    """What the evidence is made of; 0 for what is judged without blocks."""
     holds: bool = False
     """Time must not advance a canary while this is so: what was asked for is not known."""
 

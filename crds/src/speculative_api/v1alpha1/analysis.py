@@ -6,6 +6,12 @@ from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.common import MetricLabel, Quantity, SignedQuantity
+from speculative_api.v1alpha1.percent import (
+    PercentFrom100,
+    PercentTo50,
+    PercentTo99,
+    PercentTo100,
+)
 
 
 class MetricName(StrEnum):
@@ -118,17 +124,13 @@ class MetricCheck(Model):
         "revisions of the same method and numSpeculativeTokens. TokensPerSecond: generated tokens "
         "per pod, at like load. Restarts: container restarts of the canary's pods."
     )
-    min_percent_of_stable: int | None = Field(
+    min_percent_of_stable: PercentTo100 | None = Field(
         default=None,
-        ge=1,
-        le=100,
         description="AcceptanceLength (accepted tokens per step), AcceptanceRate and "
         "TokensPerSecond: at least this percent of stable's over the same time. Default 90.",
     )
-    min_percent: int | None = Field(
+    min_percent: PercentTo100 | None = Field(
         default=None,
-        ge=1,
-        le=100,
         description="AcceptanceRate only: accepted draft tokens, at least this percent, whatever "
         "stable does. No such bound when absent.",
     )
@@ -138,12 +140,11 @@ class MetricCheck(Model):
         "second of a pod that has requests waiting. At least this, whatever stable does. No such "
         "bound when absent.",
     )
-    max_percent: int | None = Field(
+    max_percent: PercentTo100 | None = Field(
         default=None,
-        ge=1,
-        le=100,
         description="ErrorRate only: failing requests, at most this percent, or twice stable's "
-        "share if that is more; the same for answers of class 4xx. Default 1.",
+        'share if that is more; the same for answers of class 4xx. With decimals in quotes: "0.1". '
+        "Default 1.",
     )
     max_restarts: int | None = Field(
         default=None,
@@ -160,17 +161,13 @@ class MetricCheck(Model):
         "to a bucket that the engines of both revisions have. Best where 1 to 20 percent of "
         "stable's are slow.",
     )
-    max_exceed_percent: int | None = Field(
+    max_exceed_percent: PercentTo99 | None = Field(
         default=None,
-        ge=1,
-        le=99,
         description="Latencies only: slow ones, at most this percent, whatever stable does. No "
         "such bound when absent.",
     )
-    max_percent_of_stable: int | None = Field(
+    max_percent_of_stable: PercentFrom100 | None = Field(
         default=None,
-        ge=100,
-        le=10_000,
         description="Latencies only: the share of slow ones, at most this percent of stable's "
         "over the same time. Default 150.",
     )
@@ -253,10 +250,8 @@ class Analysis(Model):
     period_seconds: int = Field(
         default=5, ge=1, le=300, description="Time between looks. Default 5."
     )
-    max_false_rollback_percent: int = Field(
+    max_false_rollback_percent: PercentTo50 = Field(
         default=1,
-        ge=1,
-        le=50,
         description="Chance that a canary within every limit is rolled back all the same, for the "
         "whole rollout with all metrics and looks together. Default 1.",
     )

@@ -62,6 +62,8 @@ class Evidence:
     """Metrics that are judged and shown, and never acted on."""
     alone: bool = False
     """There is no control: only absolute bounds are judged."""
+    weight: int = 0
+    """Percent of users' requests, or of copies, at the last look; only shown."""
     failed: tuple[str, ...] = ()
     """Metrics that reached `needed_worse`; they stay failed and take no more data."""
     problem: str = ""
@@ -94,6 +96,7 @@ class Evidence:
             "latencies": [found.to_json() for found in self.latencies],
             "dryRun": self.dry_run,
             "alone": self.alone,
+            "weight": self.weight,
             "failed": self.failed,
         }
 
@@ -126,6 +129,7 @@ class Evidence:
             latencies=tuple(LatencyEvidence.from_json(x) for x in data["latencies"]),
             dry_run=tuple(data["dryRun"]),
             alone=data["alone"],
+            weight=data["weight"],
             failed=tuple(data["failed"]),
         )
 

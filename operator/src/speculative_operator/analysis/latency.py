@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from speculative_api.v1alpha1 import MetricCheck, MetricName
+from speculative_api.v1alpha1.percent import share_of
 from speculative_api.worker import Latency
 from speculative_operator.analysis.bounds import at_bound
 from speculative_operator.analysis.contrast import spread_of
@@ -198,10 +199,10 @@ class LatencyEvidence:
 
 def begin(check: MetricCheck) -> LatencyEvidence:
     """No evidence yet, with the limits of a check that has a threshold."""
-    factor = (check.max_percent_of_stable or MAX_PERCENT_OF_STABLE) / 100
+    factor = share_of(check.max_percent_of_stable or MAX_PERCENT_OF_STABLE)
     tests = [SlowTest.of(factor, is_absolute=False)]
     if check.max_exceed_percent is not None:
-        tests.append(SlowTest.of(check.max_exceed_percent / 100, is_absolute=True))
+        tests.append(SlowTest.of(share_of(check.max_exceed_percent), is_absolute=True))
     return LatencyEvidence(
         name=str(check.name),
         threshold_milliseconds=check.threshold_milliseconds or 0,

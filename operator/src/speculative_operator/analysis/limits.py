@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, TypedDict
 
 from speculative_api.v1alpha1 import Analysis, MetricCheck, MetricName
+from speculative_api.v1alpha1.percent import share_of
 from speculative_operator.analysis import failing, latency, queried, speed
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.evidence import Evidence
@@ -50,7 +51,7 @@ def begin(trial: str, analysis: Analysis, *, at: float, trials: int = 1) -> Evid
         latency.begin(check) for check in analysis.metrics if check.name in latency.FIELDS
     )
     errors = _percent(checks.get(MetricName.ERROR_RATE), "max_percent", MAX_ERROR_PERCENT)
-    chance = 100.0 * trials / analysis.max_false_rollback_percent
+    chance = 100.0 * trials / float(analysis.max_false_rollback_percent)
     fresh = Evidence(
         trial=trial,
         began_at=at,
@@ -81,7 +82,7 @@ def _others(checks: Mapping[str, MetricCheck]) -> _Others:
     rate = checks.get(MetricName.ACCEPTANCE_RATE)
     fast = checks.get(MetricName.TOKENS_PER_SECOND)
     crash = checks.get(MetricName.RESTARTS)
-    absolute = None if rate is None or rate.min_percent is None else rate.min_percent / 100
+    absolute = None if rate is None or rate.min_percent is None else share_of(rate.min_percent)
     return {
         "rate": None
         if rate is None
@@ -97,8 +98,8 @@ def _speed(check: MetricCheck) -> SpeedEvidence:
 
 
 def _percent(check: MetricCheck | None, field: str, default: int) -> float:
-    value: int | None = getattr(check, field, None)
-    return (default if value is None else value) / 100
+    value: int | str | None = getattr(check, field, None)
+    return share_of(default if value is None else value)
 
 
 def _least(check: MetricCheck | None) -> float:

@@ -39,9 +39,16 @@ FAILURES_THAT_SAY_SOMETHING: Final = 3
 
 
 def percent(part: float, whole: float) -> str:
-    """`1.2 %`; one digit after the point below 10."""
+    """`1.2 %`; one digit after the point below 10, two leading ones below 1."""
     value = 100 * part / whole if whole else 0.0
+    if 0 < value < 1:
+        return f"{value:.2g} %"
     return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
+
+
+def limit_words(limit: float) -> str:
+    """`0.1 %`, `150 %`: as it was written."""
+    return f"{round(100 * limit, 4):g} %"
 
 
 def acceptance(
@@ -67,10 +74,10 @@ def acceptance(
         figures = (
             f"acceptance length {1 + ours:.2f} tokens per step on the candidate, "
             f"{1 + theirs:.2f} on stable: accepts {percent(ours, theirs)} of what stable does, "
-            f"limit {100 * evidence.limit:.0f} %"
+            f"limit {limit_words(evidence.limit)}"
             if theirs
             else f"acceptance length {1 + ours:.2f} tokens per step on the candidate, 1.00 on "
-            f"stable, limit {100 * evidence.limit:.0f} % of stable's accepted tokens"
+            f"stable, limit {limit_words(evidence.limit)} of stable's accepted tokens"
         )
         figures += "".join(f" and {bound}" for bound in bounds)
     return _verdict(
@@ -186,11 +193,11 @@ def errors(
         f"({percent(total.candidate_hits, total.candidate_exposure)}) on the candidate, "
         f"{total.control_hits:,.0f} of {total.control_exposure:,.0f} "
         f"({percent(total.control_hits, total.control_exposure)}) on stable, limit "
-        f"{100 * evidence.limit:.0f} % or twice stable's"
+        f"{limit_words(evidence.limit)} or twice stable's"
         if total.control_exposure
         else f"errors {total.candidate_hits:,.0f} of {total.candidate_exposure:,.0f} requests "
         f"({percent(total.candidate_hits, total.candidate_exposure)}), limit "
-        f"{100 * evidence.limit:.0f} % {ALONE}"
+        f"{limit_words(evidence.limit)} {ALONE}"
     )
     figures += "; 4xx not counted, since sessions stay with a revision" if sticky else ""
     if refused.total.pooled:
@@ -249,7 +256,7 @@ def _kind_words(kind: KindEvidence) -> str:
     beside = (
         f", {total.control_hits:,.0f} of {total.control_exposure:,.0f} "
         f"({percent(total.control_hits, total.control_exposure)}) on stable, limit "
-        f"{100 * kind.limit:g} % or stable's"
+        f"{limit_words(kind.limit)} or stable's"
         if total.control_exposure
         else ""
     )
@@ -261,7 +268,7 @@ def _kind_words(kind: KindEvidence) -> str:
 
 
 def _floor_words(test: FloorTest) -> str:
-    words = f"{100 * test.limit:.0f} %"
+    words = f"{limit_words(test.limit)}"
     return words if test.is_absolute else f"{words} of stable's"
 
 
@@ -270,7 +277,7 @@ def _speed_words(test: FloorTest) -> str:
 
 
 def _bound_words(test: SlowTest) -> str:
-    words = f"{100 * test.limit:.0f} %"
+    words = f"{limit_words(test.limit)}"
     return words if test.is_absolute else f"{words} of stable's share"
 
 
@@ -323,6 +330,7 @@ def _verdict(
         needed_not_worse=needed.not_worse,
         measured=blocks > 0,
         message=text,
+        blocks=blocks,
         outside_limit=outside,
     )
 

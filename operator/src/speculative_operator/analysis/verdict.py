@@ -57,6 +57,7 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
         "methods": _methods(evidence.methods, sample),
         "sticky": sample.sticky,
         "alone": sample.arms == ALONE,
+        "weight": sample.weight,
         "problem": sample.problem,
         "rate_missing": "" if evidence.rate is None else why_no_rate(sample),
         "latencies": tuple(

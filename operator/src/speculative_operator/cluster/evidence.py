@@ -19,10 +19,12 @@ from pydantic import ValidationError
 from speculative_api.assessment import (
     ASSESSMENT_KEY,
     COURSE_KEY,
+    SHADOW_KEY,
     SHOWN_AT_MOST,
     CoursePoint,
     JudgedCourse,
     JudgedMetric,
+    JudgedShadow,
     JudgedTrial,
 )
 from speculative_api.labels import MANAGED_BY, MANAGER, NAME
@@ -98,6 +100,7 @@ def config_map(snapshot: Snapshot, evidence: Evidence, before: JSON | None = Non
         "data": {
             ASSESSMENT_KEY: judged.model_dump_json(by_alias=True),
             COURSE_KEY: _course(judged, before).model_dump_json(by_alias=True),
+            **_shadow(judged, before),
         },
     }
 
@@ -130,6 +133,7 @@ def _judged(snapshot: Snapshot, evidence: Evidence) -> JudgedTrial:
         began_at=evidence.began_at,
         at=snapshot.now.timestamp(),
         candidate_requests=assessment.candidate_requests,
+        percent=evidence.weight,
         metrics=tuple(JudgedMetric.model_validate(asdict(metric)) for metric in assessment.metrics),
     )
 
@@ -154,10 +158,30 @@ def _course(judged: JudgedTrial, before: JSON | None) -> JudgedCourse:
         CoursePoint(
             at=judged.at,
             candidate_requests=judged.candidate_requests,
+            percent=judged.percent,
             worse=tuple(_rounded(metric.worse) for metric in judged.metrics),
             not_worse=tuple(_rounded(metric.not_worse) for metric in judged.metrics),
         )
     )
+
+
+def _shadow(judged: JudgedTrial, before: JSON | None) -> dict[str, str]:
+    """What this candidate's shadow step came to, for as long as its users are judged."""
+    data = (before or {}).get("data") or {}
+    try:
+        if SHADOW_KEY in data:
+            known = JudgedShadow.model_validate_json(data[SHADOW_KEY])
+        else:
+            known = JudgedShadow(
+                trial=JudgedTrial.model_validate_json(data[ASSESSMENT_KEY]),
+                course=JudgedCourse.model_validate_json(data[COURSE_KEY]),
+            )
+    except (ValidationError, KeyError, TypeError):
+        return {}
+    mine = known.trial.candidate == judged.candidate and known.trial.stage == "shadow"
+    if not mine or judged.stage == "shadow":
+        return {}
+    return {SHADOW_KEY: known.model_dump_json(by_alias=True)}
 
 
 def _rounded(evidence: float) -> float:
