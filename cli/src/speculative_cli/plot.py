@@ -84,9 +84,8 @@ def _panel(panel: Any, metric: JudgedMetric, course: JudgedCourse, number: int) 
     panel.set_ylabel("evidence (1 in)")
     dry = ", dry run" if metric.dry_run else ""
     outcome = metric.outcome if metric.measured else "not measured"
-    if metric.blocks:
-        outcome += f", {metric.blocks} blocks"
-    panel.set_title(_plain(f"{metric.name}: {outcome}{dry}"), loc="left", fontsize="medium")
+    blocks = f", {metric.blocks} blocks" if metric.blocks else ""
+    panel.set_title(_plain(f"{metric.name}: {outcome}{blocks}{dry}"), loc="left", fontsize="medium")
     panel.legend(loc="upper left", fontsize="small")
 
 
