@@ -13,8 +13,8 @@ pytestmark = pytest.mark.cluster
 PATH = "/apis/speculative.dev/v1alpha1/namespaces/default/speculativedeployments"
 
 
-def refused(server: Server, spec: dict[str, Any], *, name: str = "bad") -> str:
-    """The server's words about a spec; fails when it is taken. Nothing is stored."""
+def tried(server: Server, spec: dict[str, Any], *, name: str) -> dict[str, Any]:
+    """The resource as the server would store it. Raises HTTPError where it would not."""
     body = {
         "apiVersion": "speculative.dev/v1alpha1",
         "kind": "SpeculativeDeployment",
@@ -22,8 +22,14 @@ def refused(server: Server, spec: dict[str, Any], *, name: str = "bad") -> str:
         "spec": spec,
     }
     query = "?dryRun=All&fieldValidation=Strict"
+    found: dict[str, Any] = json.loads(server.raw("POST", PATH + query, json.dumps(body).encode()))
+    return found
+
+
+def refused(server: Server, spec: dict[str, Any], *, name: str = "bad") -> str:
+    """The server's words about a spec; fails when it is taken. Nothing is stored."""
     try:
-        server.raw("POST", PATH + query, json.dumps(body).encode())
+        tried(server, spec, name=name)
     except urllib.error.HTTPError as error:
         return str(json.loads(error.read())["message"])
     pytest.fail("the server took it")
@@ -206,6 +212,8 @@ def test_smallest_spec_is_taken(api_server: Server) -> None:
         "latency without a threshold",
         "latency limit for errors",
         "length below one",
+        "errors of nothing",
+        "percentage as a float",
         "rate bound for restarts",
         "query without a bound",
         "query without a server",
@@ -219,6 +227,14 @@ def test_bad_spec_is_refused_with_the_remedy(
     api_server: Server, spec: dict[str, Any], words: str
 ) -> None:
     assert words in refused(api_server, spec)
+
+
+def test_percentages_may_have_decimals_and_stay_as_written(api_server: Server) -> None:
+    metrics = [{"name": "ErrorRate", "maxPercent": "0.1"}, {"name": "AcceptanceLength"}]
+    analysis = {"maxFalseRollbackPercent": "0.5", "metrics": metrics}
+    found = tried(api_server, a_raw_spec(rollout={"analysis": analysis}), name="decimals")
+    assert found["spec"]["rollout"]["analysis"]["metrics"][0]["maxPercent"] == "0.1"
+    assert found["spec"]["rollout"]["analysis"]["maxFalseRollbackPercent"] == "0.5"
 
 
 def test_name_too_long_for_its_children_is_refused(api_server: Server) -> None:
