@@ -17,9 +17,10 @@ from tests.cluster.envtest import Server, binary_folder
 from tests.reconcile.test_process_on_server import a_kubeconfig
 
 from speculative_operator.cluster import resources
-from speculative_operator.cluster.claims import CLUSTER_NAMESPACE
+from speculative_operator.cluster.claims import CLUSTER_NAMESPACE, lease_name
 from speculative_operator.desired import names
 from speculative_operator.settings import Settings
+from speculative_operator.shard import MOST_SHARDS, Shard
 
 pytestmark = pytest.mark.cluster
 
@@ -104,24 +105,28 @@ def lease_rules(objects: Objects, kind: str, name: str) -> set[tuple[str, tuple[
 
 
 OURS = ("speculative-operator",)
-WRITES_ITS_LEASE = {("create", ()), ("get", OURS), ("update", OURS)}
+OF_SHARDS = tuple(lease_name(Shard(index, MOST_SHARDS)) for index in range(MOST_SHARDS))
+
+
+def writes_its_lease(names: tuple[str, ...]) -> set[tuple[str, tuple[str, ...]]]:
+    return {("create", ()), ("get", names), ("update", names)}
 
 
 def test_it_writes_one_lease_for_all_namespaces_and_sees_those_of_single_ones(
     objects: Objects,
 ) -> None:
     assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == CLUSTER_NAMESPACE
-    assert lease_rules(objects, "Role", "lease") == WRITES_ITS_LEASE
+    assert lease_rules(objects, "Role", "lease") == {*writes_its_lease(OF_SHARDS), ("list", ())}
     assert lease_rules(objects, "ClusterRole", "other-leases") == {("list", OURS)}
 
 
 def test_with_one_namespace_the_lease_is_there_and_the_other_one_can_be_read() -> None:
     objects = rendered("watchNamespace=llm")
     assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == "llm"
-    assert lease_rules(objects, "Role", "lease") == WRITES_ITS_LEASE
+    assert lease_rules(objects, "Role", "lease") == writes_its_lease(OURS)
     other = objects["Role", f"{RELEASE}-other-leases"]
     assert other["metadata"]["namespace"] == CLUSTER_NAMESPACE
-    assert lease_rules(objects, "Role", "other-leases") == {("get", OURS)}
+    assert lease_rules(objects, "Role", "other-leases") == {("list", ())}
 
 
 def test_one_namespace_needs_no_cluster_wide_rights() -> None:
@@ -188,6 +193,46 @@ def test_two_operators_are_on_two_nodes_and_leave_one_at_a_time() -> None:
     assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == labels
     budget = objects["PodDisruptionBudget", RELEASE]["spec"]
     assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+
+
+def test_each_shard_has_a_deployment_of_its_own() -> None:
+    objects = rendered("operator.shards=3", "replicas=2")
+    assert ("Deployment", RELEASE) not in objects
+    found, selectors = [], []
+    for index in range(3):
+        name = f"{RELEASE}-{index}"
+        spec = objects["Deployment", name]["spec"]
+        literal = {
+            v["name"]: v["value"] for v in container_of(objects, name)["env"] if "value" in v
+        }
+        found.append(Settings.from_environment(literal).own_shard)
+        labels = spec["selector"]["matchLabels"]
+        selectors.append(labels)
+        assert labels.items() <= spec["template"]["metadata"]["labels"].items()
+        (term,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
+            "preferredDuringSchedulingIgnoredDuringExecution"
+        ]
+        assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == labels
+        budget = objects["PodDisruptionBudget", name]["spec"]
+        assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+    assert found == [Shard(index, 3) for index in range(3)]
+    assert [one for one in selectors if selectors.count(one) > 1] == [], "they adopt each other's"
+
+
+def test_any_replica_of_any_shard_answers_for_metrics() -> None:
+    objects = rendered(*METRICS, "operator.shards=2")
+    selector = objects["Service", f"{RELEASE}-metrics"]["spec"]["selector"]
+    for index in range(2):
+        pod = objects["Deployment", f"{RELEASE}-{index}"]["spec"]["template"]["metadata"]
+        assert selector.items() <= pod["labels"].items()
+        env = container_of(objects, f"{RELEASE}-{index}")["env"]
+        assert [v for v in env if v["name"] == "EXTERNAL_METRICS_CERTIFICATES"]
+
+
+def test_a_single_namespace_cannot_be_divided() -> None:
+    done = template(RELEASE, "--set", "operator.shards=2", "--set", "watchNamespace=llm")
+    assert done.returncode != 0
+    assert "set one of the two" in done.stderr
 
 
 METRICS = ("replicas=2", "externalMetrics.enabled=true")
@@ -292,6 +337,8 @@ def test_the_crd_is_upgraded_with_the_release_and_kept_on_uninstall(objects: Obj
         "settings.worker=1",
         "imagePullPolicy=Sometimes",
         "operator.image=",
+        "operator.shards=0",
+        "operator.shards=33",
         "crds.install=x",
     ],
 )
@@ -311,7 +358,8 @@ def test_a_second_release_name_makes_names_of_its_own() -> None:
 
 def test_a_real_api_server_takes_every_object(objects: Objects, api_server: Server) -> None:
     """Unknown fields are refused, which a template's typing mistake would be."""
-    for (kind, _), body in objects.items():
+    divided = rendered("operator.shards=2", "replicas=2")
+    for (kind, _), body in {**objects, **divided}.items():
         if kind != "CustomResourceDefinition":  # is there already
             dry_run(api_server, body)
 

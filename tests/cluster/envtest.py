@@ -155,7 +155,7 @@ def running(folder: Path) -> Iterator[Server]:
     key = folder / "service-accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     make_certificates(folder)
-    people = ("admin", "one", "a", "b")
+    people = ("admin", "one", *"abcdef")
     tokens = [f'test-{name},{name},{name},"system:masters"\n' for name in people]
     (folder / "tokens.csv").write_text("".join([*tokens, "test-nobody,nobody,nobody\n"]))
     with ExitStack() as stack:

@@ -92,7 +92,7 @@ class FakeApi:
         if path.rsplit("/", 1)[-1] not in ("speculativedeployments", "configmaps", "leases"):
             return web.json_response({"message": "not found"}, status=404)
         items = [thing for at, thing in self.objects.items() if at.startswith(path + "/")]
-        if not items:
+        if not items and "/namespaces/" not in path:
             plural = path.rsplit("/", 1)[-1]
             items = [t for at, t in self.objects.items() if f"/{plural}/" in at]
         metadata = {"resourceVersion": str(self.version)}

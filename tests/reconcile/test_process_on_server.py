@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,20 @@ def a_kubeconfig(url: str, folder: Path, identity: str) -> Path:
 
 @asynccontextmanager
 async def an_operator(
-    server: Server, folder: Path, *, port: int, identity: str = "one", url: str = ""
+    server: Server,
+    folder: Path,
+    *,
+    port: int,
+    identity: str = "one",
+    url: str = "",
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     nameless = {"LOGNAME", "USER", "LNAME", "USERNAME"}
     environment = {k: v for k, v in os.environ.items() if k not in nameless} | {
         "KUBECONFIG": str(a_kubeconfig(url or server.url, folder, identity)),
         "HTTP_PORT": str(port),
         "IDENTITY": identity,
+        **(settings or {}),
     }
     with (folder / f"{identity}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

@@ -27,3 +27,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "speculative-operator.gatewayRole" -}}
 {{- include "speculative-operator.fullname" . }}-gateway
 {{- end -}}
+
+{{/* Name of a shard's objects, of (context, shard); that of all where there is one shard. */}}
+{{- define "speculative-operator.shardName" -}}
+{{- $root := index . 0 -}}
+{{- include "speculative-operator.fullname" $root -}}
+{{- if gt (int $root.Values.operator.shards) 1 }}-{{ index . 1 }}{{ end -}}
+{{- end -}}
+
+{{/* Label by which a shard's pods are told from the others', of (context, shard). */}}
+{{- define "speculative-operator.shardLabel" -}}
+{{- if gt (int (index . 0).Values.operator.shards) 1 -}}
+speculative.dev/shard: {{ index . 1 | quote }}
+{{- end -}}
+{{- end -}}

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 from speculative_operator.cluster.access import access
-from speculative_operator.cluster.claims import LEASE_NAME, Claims, namespace_of
+from speculative_operator.cluster.claims import Claims, lease_name, namespace_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.crd import compare
 from speculative_operator.cluster.lease import Lease
+from speculative_operator.cluster.ring import Ring
 from speculative_operator.cluster.secrets import secret_reader
 from speculative_operator.errors import OperatorError
 from speculative_operator.external.prometheus import Prometheus
@@ -65,14 +66,17 @@ async def operate(settings: Settings) -> None:
         served = _external_metrics(client, operation, source, settings)
         # Before kopf, which takes every later task for its own and cancels it at its end.
         metrics = asyncio.create_task(served.run(), name="external metrics")
+        ring = asyncio.create_task(_ring(client, settings, telemetry).run(), name="ring")
 
         def not_ready() -> str:
             # A standby is ready: its caches are warm and it would take over at once.
             return leadership.not_ready() or operation.not_ready() or served.not_ready()
 
         def not_alive() -> str:
-            broken = metrics.done() and not metrics.cancelled() and metrics.exception()
-            return f"external metrics: {broken}" if broken else operation.not_alive()
+            for task in (metrics, ring):
+                if task.done() and not task.cancelled() and (broken := task.exception()):
+                    return f"{task.get_name()}: {broken}"
+            return operation.not_alive()
 
         async with serving(
             port=settings.http_port, telemetry=telemetry, alive=not_alive, ready=not_ready
@@ -82,9 +86,10 @@ async def operate(settings: Settings) -> None:
                 await host(operation, leadership, proofs, identity=settings.identity)
             finally:
                 await leadership.resign()
-                metrics.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await metrics
+                for task in (metrics, ring):
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
 
 
 def _leadership(
@@ -95,9 +100,10 @@ def _leadership(
     lease = Lease(
         client,
         namespace=namespace_of(settings.watch_namespace),
-        name=LEASE_NAME,
+        name=lease_name(settings.own_shard),
         identity=f"{installation}/{settings.identity}",
         installation=installation,
+        shard=settings.own_shard,
         duration=settings.lease_seconds,
         foreign_seconds=settings.foreign_lease_seconds,
     )
@@ -107,6 +113,7 @@ def _leadership(
         watch_namespace=settings.watch_namespace,
         installation=installation,
         foreign_seconds=settings.foreign_lease_seconds,
+        shard=settings.own_shard,
     )
     return Leadership(
         lease,
@@ -116,6 +123,17 @@ def _leadership(
         compare_crd=lambda: compare(client),
         remedy=f"kubectl exec -n {installation} {settings.identity} -- "
         "python -m speculative_api | kubectl apply --server-side --force-conflicts -f -",
+    )
+
+
+def _ring(client: Client, settings: Settings, telemetry: Telemetry) -> Ring:
+    """By every replica, so that a shard without any is seen by the others."""
+    own = settings.own_shard
+    telemetry.shard.labels(str(own)).set(1)
+    return Ring(
+        client,
+        own,
+        show=lambda shard, covered: telemetry.shard_covered.labels(str(shard)).set(covered),
     )
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from speculative_operator.cluster.claims import Claims
+from speculative_operator.cluster.claims import Claims, InTheWay
 from speculative_operator.cluster.crd import Findings
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.errors import ApiError
@@ -22,6 +22,8 @@ ASK_AGAIN_SECONDS: Final = 5.0
 """Between two looks at an operator that is in the way."""
 OLD_CRD_SECONDS: Final = 10.0
 """Between two looks at a CRD that is too old."""
+HANDED_OVER_SECONDS: Final = 0.5
+"""Likewise at one of our own installation, which leaves because shards became more or fewer."""
 UNKNOWN_SECONDS: Final = 0.5
 """Likewise while the API server does not say whether there is one."""
 
@@ -59,7 +61,7 @@ class Leadership:
         self._crd = Findings()
         self._crd_unread = "the CRD was not compared yet"
         self._watching_crd: asyncio.Task[None] | None = None
-        self._in_the_way = ""
+        self._in_the_way: InTheWay | None = None
         self._known = True
         self._task: asyncio.Task[None] | None = None
 
@@ -77,7 +79,7 @@ class Leadership:
             if await self._hindered():
                 await self._lease.release()
                 # Both may have come at the same moment: they must not do so again.
-                await self._claims.wait(ASK_AGAIN_SECONDS)
+                await self._claims.wait(self._pause())
                 continue
             self._work.begin()
             self._telemetry.leading.set(1)
@@ -97,9 +99,13 @@ class Leadership:
         await self._lease.release()
 
     def not_ready(self) -> str:
-        """Who is in the way; empty for a leader and for a standby of the same installation."""
+        """Who is in the way; empty for a leader and where nobody else's installation is.
+
+        Whoever waits for a shard of its own installation is ready: the old one leaves only then.
+        """
         foreign = "" if self._lease.held else self._lease.foreign_holder
-        why = self._in_the_way or (
+        found = self._in_the_way
+        why = (found.words if found is not None and not found.ours else "") or (
             f"{foreign} of another installation acts on the same namespaces: uninstall one"
             if foreign
             else ""
@@ -145,7 +151,14 @@ class Leadership:
 
     async def _free_scope(self) -> None:
         while await self._hindered():
-            await self._claims.wait(ASK_AGAIN_SECONDS if self._known else UNKNOWN_SECONDS)
+            await self._claims.wait(self._pause())
+
+    def _pause(self) -> float:
+        """Seconds until the next look at what is in the way."""
+        if not self._known:
+            return UNKNOWN_SECONDS
+        found = self._in_the_way
+        return HANDED_OVER_SECONDS if found is not None and found.ours else ASK_AGAIN_SECONDS
 
     async def _hindered(self) -> bool:
         try:
@@ -154,10 +167,11 @@ class Leadership:
         except ApiError as error:
             self._known = False
             # Not knowing is no permission.
-            found = f"can't tell whether another operator acts here: {error}"
+            found = InTheWay(f"can't tell whether another operator acts here: {error}")
         if found != self._in_the_way:
             self._in_the_way = found
-            if found:
-                log.error("event=not-acting why=%r", found)
-        self._telemetry.blocked.set(bool(found))
-        return bool(found)
+            if found is not None:
+                level = logging.INFO if found.ours else logging.ERROR
+                log.log(level, "event=not-acting why=%r", found.words)
+        self._telemetry.blocked.set(found is not None and not found.ours)
+        return found is not None

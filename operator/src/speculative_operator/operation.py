@@ -48,6 +48,9 @@ class Operation:
         pace: Pace | None = None,
     ) -> None:
         shared = Shared()
+        self._shard = settings.own_shard
+        # Autoscalers ask any replica of any shard, so that one that is asked knows all of them.
+        known = None if settings.external_metrics_certificates else self._shard
         self.reflectors = {
             resource.kind: Reflector(
                 client,
@@ -57,6 +60,7 @@ class Operation:
                 pace=pace,
                 on_restart=lambda kind, why: telemetry.restarts.labels(kind, why).inc(),
                 shared=shared,
+                shard=known,
             )
             for resource in WATCHED
         }
@@ -70,11 +74,17 @@ class Operation:
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        telemetry.resources.set_function(lambda: len(self._own_keys()))
 
     def wake(self, key: Key, by_a_person: bool = False) -> None:
         """A pass over this resource is due, if we are the one that works."""
-        if self._queue is not None:
+        if self._queue is not None and self._shard.owns(key[0]):
             self._queue.wake(key, by_a_person)
+
+    def _own_keys(self) -> list[Key]:
+        """The resources that are ours to act on."""
+        known = self.stores[SPECULATIVE_DEPLOYMENT.kind].keys()
+        return [key for key in known if self._shard.owns(key[0])]
 
     async def start(self) -> None:
         """Starts the watches."""
@@ -102,7 +112,7 @@ class Operation:
         )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue
-        for key in sorted(self.stores[SPECULATIVE_DEPLOYMENT.kind].keys()):
+        for key in sorted(self._own_keys()):
             queue.wake(key, True)
         self._passes = asyncio.get_running_loop().create_task(self._work(queue), name="passes")
 
@@ -127,7 +137,7 @@ class Operation:
     def _edited(self) -> Iterator[Key]:
         """Resources whose spec nobody acted on yet: they wait for nobody else after a restart."""
         parents = self.stores[SPECULATIVE_DEPLOYMENT.kind]
-        for key in tuple(parents.keys()):
+        for key in self._own_keys():
             for parent in parents.of(key).values():
                 seen = (parent.get("status") or {}).get("observedGeneration")
                 if seen != parent["metadata"].get("generation"):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from speculative_operator.shard import Shard
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -13,6 +15,10 @@ class Settings:
     """Where the operator runs; names its installation in the Lease."""
     watch_namespace: str = ""
     """The only namespace to act in; empty: all."""
+    shard: int = 0
+    """Which of `shards` this operator acts on, from 0."""
+    shards: int = 1
+    """How many operators divide the namespaces among themselves; 1: one acts on all."""
     gateway_image: str = "ghcr.io/speculative-dev/speculative-gateway:0.1.0"
     """Image of gateway pods; a new value rolls the gateways, drained."""
     worker_image: str = "ghcr.io/speculative-dev/speculative-worker:0.32.0"
@@ -46,9 +52,30 @@ class Settings:
     evidence_write_seconds: float = 30.0
     """Shortest time between two writes of the evidence ConfigMap."""
 
+    def __post_init__(self) -> None:
+        whole = self.own_shard.is_whole
+        if self.watch_namespace and not whole:
+            raise ValueError(
+                f"SHARDS={self.shards} with WATCH_NAMESPACE={self.watch_namespace}: namespaces are "
+                "divided, so a single one can't be; unset one of the two"
+            )
+
+    @property
+    def own_shard(self) -> Shard:
+        """The namespaces to act on.
+
+        Raises:
+            ValueError: there is no such shard.
+        """
+        return Shard(self.shard, self.shards)
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Reads the variables; an unreadable number raises ValueError with its name."""
+        """Reads the variables.
+
+        Raises:
+            ValueError: with the name of one that can't be, or of two that exclude each other.
+        """
         found: dict[str, str | int | float] = {}
         for name, kind in cls.__annotations__.items():
             raw = environment.get(name.upper())

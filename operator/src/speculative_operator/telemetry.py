@@ -45,6 +45,23 @@ class Telemetry:
         self.leading = Gauge(
             f"{_PREFIX}_leading", "1 while this operator holds the Lease.", registry=self.registry
         )
+        self.resources = Gauge(
+            f"{_PREFIX}_resources",
+            "SpeculativeDeployments in the shard of this operator.",
+            registry=self.registry,
+        )
+        self.shard = Gauge(
+            f"{_PREFIX}_shard",
+            "1: the shard of the namespaces that this operator acts on, as in 1/3.",
+            ("shard",),
+            registry=self.registry,
+        )
+        self.shard_covered = Gauge(
+            f"{_PREFIX}_shard_covered",
+            "0 while some namespaces of a shard are acted on by nobody.",
+            ("shard",),
+            registry=self.registry,
+        )
         self.crd_missing_fields = Gauge(
             f"{_PREFIX}_crd_missing_fields",
             "Fields that the cluster's CRD lacks: apply the newer CRD (the log has the command).",

@@ -195,8 +195,9 @@ class Client:
         selector: str = "",
         field: str = "",
         page: int = 200,
+        keep: Callable[[JSON], bool] = lambda item: True,
     ) -> tuple[list[JSON], str]:
-        """All objects, read in pages, and the resourceVersion to watch from.
+        """All objects to `keep`, read in pages, and the resourceVersion to watch from.
 
         Children come without managedFields, which are half of a list and read by nobody here.
         """
@@ -206,7 +207,7 @@ class Client:
         while True:
             path = resource.path(namespace)
             _, answer = await self.request("list", resource, "GET", path, query=query)
-            found = answer.get("items") or []
+            found = [item for item in answer.get("items") or [] if keep(item)]
             for item in found if resource is not SPECULATIVE_DEPLOYMENT else ():
                 item.get("metadata", {}).pop("managedFields", None)
             items += found

@@ -8,6 +8,9 @@ any more, whatever this process was doing meanwhile, before anyone takes over.
 
 An operator of another installation is no stand-in: its images and defaults may
 differ. It takes over only after the Lease was left alone for `foreign_seconds`.
+
+Operators that divide the namespaces have a Lease for each index, which says of how
+many shards its holder is one: `claims` compares what overlaps.
 """
 
 import asyncio
@@ -20,11 +23,16 @@ from typing import Final
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, LEASE
 from speculative_operator.errors import ApiError, Conflict, NotFound
+from speculative_operator.shard import Shard
 
 log = logging.getLogger(__name__)
 
 INSTALLATION: Final = "speculative.dev/installation"
 """Annotation of the Lease: namespace of the operator that wrote it last."""
+
+
+SHARD: Final = "speculative.dev/shard"
+"""Annotation of the Lease: which shard its last writer acts on, as in 1/3; absent: all."""
 
 
 @dataclass(slots=True)
@@ -59,6 +67,11 @@ def installation_of(live: JSON) -> str:
     return str((live["metadata"].get("annotations") or {}).get(INSTALLATION, ""))
 
 
+def shard_of(live: JSON) -> Shard:
+    """The shard of the operator that wrote the Lease last."""
+    return Shard.parse(str((live["metadata"].get("annotations") or {}).get(SHARD, "")))
+
+
 def _age(text: str | None) -> float:
     """Seconds since a time on somebody's wall clock: for politeness only, never for safety."""
     try:
@@ -78,6 +91,7 @@ class Lease:
         name: str,
         identity: str,
         installation: str = "",
+        shard: Shard | None = None,
         duration: float = 5.0,
         foreign_seconds: float = 300.0,
     ) -> None:
@@ -86,6 +100,9 @@ class Lease:
         self._name = name
         self._identity = identity
         self._installation = installation
+        self._annotations = {INSTALLATION: installation} if installation else {}
+        if shard is not None and not shard.is_whole:
+            self._annotations[SHARD] = str(shard)
         self._duration = duration
         self._foreign_seconds = foreign_seconds
         self._period = duration / 6
@@ -210,8 +227,8 @@ class Lease:
             "leaseDurationSeconds": max(1, round(self._duration)),
         }
         metadata: JSON = {"name": self._name, "namespace": self._namespace}
-        if self._installation:
-            metadata["annotations"] = {INSTALLATION: self._installation}
+        if self._annotations:
+            metadata["annotations"] = self._annotations
         version = live["metadata"].get("resourceVersion")
         return {
             "apiVersion": LEASE.api_version,

@@ -18,6 +18,7 @@ from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key, Resource
 from speculative_operator.cluster.sharing import Shared
 from speculative_operator.errors import Gone, NotFound, OperatorError, Refused
+from speculative_operator.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,12 @@ class Store:
     only go forward: without this a pass could act on a status it already left.
     """
 
-    def __init__(self, resource: Resource, shared: Shared | None = None) -> None:
+    def __init__(
+        self, resource: Resource, shared: Shared | None = None, *, shard: Shard | None = None
+    ) -> None:
         self.resource = resource
+        self._shard = shard or Shard()
+        """What is another's is forgotten as soon as it is read."""
         self._shared = shared or Shared()
         self._owned: dict[Key, dict[str, JSON]] = {}
         self._listed_version = -1
@@ -53,12 +58,13 @@ class Store:
         """Whether the cluster has no such kind, or we may not read it."""
 
     def key_of(self, thing: JSON) -> Key | None:
-        """The key of the SpeculativeDeployment it belongs to."""
+        """The key of the SpeculativeDeployment it belongs to; None where it is nobody's or
+        another shard's."""
         metadata = thing.get("metadata", {})
-        name = metadata.get("name")
+        name, namespace = metadata.get("name"), metadata.get("namespace", "")
         if self.resource is not SPECULATIVE_DEPLOYMENT:
             name = (metadata.get("labels") or {}).get(labels.NAME)
-        return (metadata.get("namespace", ""), name) if name else None
+        return (namespace, name) if name and self._shard.owns(namespace) else None
 
     def of(self, key: Key) -> dict[str, JSON]:
         """The objects of one owner, by name."""
@@ -136,8 +142,9 @@ class Reflector:
         pace: Pace | None = None,
         on_restart: Callable[[str, str], None] = lambda kind, why: None,
         shared: Shared | None = None,
+        shard: Shard | None = None,
     ) -> None:
-        self.store = Store(resource, shared)
+        self.store = Store(resource, shared, shard=shard)
         self.synced = asyncio.Event()
         self.alive_at = float("inf")
         """Loop time of the last attempt, list, event or bookmark; infinite before the first."""
@@ -185,7 +192,10 @@ class Reflector:
     async def _list(self) -> str:
         resource = self.store.resource
         things, version = await self._client.list_all(
-            resource, self._namespace, selector=self._selector
+            resource,
+            self._namespace,
+            selector=self._selector,
+            keep=lambda thing: self.store.key_of(thing) is not None,
         )
         for thing in things:
             # Items of a list come without these two.
