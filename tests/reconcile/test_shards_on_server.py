@@ -78,7 +78,7 @@ class World:
             await self._client.request(
                 "edit", SPECULATIVE_DEPLOYMENT, "PATCH", path, body=body, content_type=MERGE_PATCH
             )
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
     async def start(self, *names: str) -> None:
         """Starts operators and waits until each is ready."""
@@ -170,15 +170,15 @@ async def test_two_shards_a_crash_and_then_three(api_server: Server, tmp_path: P
         first, second = ("c", "a") if await world.is_standing_by("a") else ("a", "c")
         for name in (first, "b"):
             await world.until_writes(name, began)
+        # Ready while the old ones work, or no rolling update would ever end.
+        await world.start("d", "e", "f")
+        for name in ("d", "e", "f"):
+            assert await world.is_standing_by(name)
         editing = asyncio.create_task(world.edit_for_ever())
         try:
             at = time.time()
             world.processes[first].kill()
             killed = await world.until_writes(second, at)
-            # Ready while the old ones work, or no rolling update would ever end.
-            await world.start("d", "e", "f")
-            for name in ("d", "e", "f"):
-                assert await world.is_standing_by(name)
             at = time.time()
             await world.end(second)
             alone = await world.until_writes("d", at)
