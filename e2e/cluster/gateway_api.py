@@ -1,7 +1,7 @@
-"""The Gateway API's CRDs, from its Go module: nothing is installed, only read.
+"""CRDs of the Gateway API and of its Inference Extension, from their Go modules.
 
-The module comes through Go's proxy and is checked against a sum, like the
-cluster's programs; the CRDs are kept under `home`.
+Nothing is installed, only read. A module comes through Go's proxy and is checked
+against a sum, like the cluster's programs; the CRDs are kept under `home`.
 """
 
 from __future__ import annotations
@@ -10,43 +10,64 @@ import json
 import shutil
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from .commands import output_of
 from .settings import ClusterError, Settings
 
-MODULE = "sigs.k8s.io/gateway-api"
-VERSION = "v1.4.0"
-"""One whose Go is not newer than what Kubernetes itself needs."""
-SUM = "h1:ZwlNM6zOHq0h3WUX2gfByPs2yAEsy/EenYJB78jpQfQ="
-"""go.sum's hash of the module at this version."""
-_FOLDER = "config/crd/standard/"
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One whose Go is not newer than what Kubernetes itself needs."""
+
+    path: str
+    version: str
+    sum: str
+    """go.sum's hash of the module at this version."""
+    folder: str
+    """Where in it the CRDs are."""
 
 
-def crds(settings: Settings) -> tuple[Path, ...]:
-    """The CRDs of the standard channel, fetched once.
+GATEWAY_API = Module(
+    "sigs.k8s.io/gateway-api",
+    "v1.4.0",
+    "h1:ZwlNM6zOHq0h3WUX2gfByPs2yAEsy/EenYJB78jpQfQ=",
+    "config/crd/standard/",
+)
+INFERENCE_EXTENSION = Module(
+    "sigs.k8s.io/gateway-api-inference-extension",
+    "v1.3.0",
+    "h1:Ng2Qs1Oum4WycuWyi3rOkAC7pZ2aDqgN2ku6Lr/mryQ=",
+    "config/crd/bases/",
+)
+
+
+def crds(settings: Settings, module: Module = GATEWAY_API) -> tuple[Path, ...]:
+    """The CRDs of the module, fetched once.
 
     Raises:
         ClusterError: Go is missing, the proxy is away, or the module is not the one we know.
     """
-    target = settings.home / "gateway-api" / VERSION
+    target = settings.home / Path(module.path).name / module.version
     if not target.is_dir():
-        _fetch(target)
+        _fetch(module, target)
     return tuple(sorted(target.glob("*.yaml")))
 
 
-def _fetch(target: Path) -> None:
-    found = json.loads(output_of(["go", "mod", "download", "-json", f"{MODULE}@{VERSION}"]))
-    if found.get("Sum") != SUM:
-        raise ClusterError(f"{MODULE} {VERSION}: its sum is {found.get('Sum')}, not {SUM}")
+def _fetch(module: Module, target: Path) -> None:
+    name = f"{module.path}@{module.version}"
+    found = json.loads(output_of(["go", "mod", "download", "-json", name]))
+    if found.get("Sum") != module.sum:
+        raise ClusterError(f"{name}: its sum is {found.get('Sum')}, not {module.sum}")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=target.parent))
     partial.chmod(0o755)
-    inside = f"{MODULE}@{VERSION}/{_FOLDER}"
+    inside = f"{name}/{module.folder}"
     with zipfile.ZipFile(found["Zip"]) as archive:
-        for name in archive.namelist():
-            if name.startswith(inside) and name.endswith(".yaml"):
-                (partial / Path(name).name).write_bytes(archive.read(name))
+        for member in archive.namelist():
+            if member.startswith(inside) and member.endswith(".yaml"):
+                (partial / Path(member).name).write_bytes(archive.read(member))
     try:
         partial.rename(target)
     except OSError:

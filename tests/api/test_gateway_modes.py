@@ -67,12 +67,25 @@ def test_at_somebody_elses_gateway_what_it_has_not_is_refused(field: str) -> Non
     assert said(**at_a_gateway(**{field: value})) != []
 
 
+PICKER = {"name": "picker-{revision}"}
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
         ({"gateway": {"mode": "GatewayAPI"}}, "spec.gateway.parentRef"),
         ({"gateway": {"parentRef": {"name": "edge"}}}, "spec.gateway.parentRef"),
         (at_a_gateway(timeouts={"idleSeconds": 60}), "spec.gateway.timeouts.idleSeconds"),
+        (at_a_gateway(backend="InferencePool"), "spec.gateway.endpointPickerRef"),
+        (at_a_gateway(endpointPickerRef=PICKER), "spec.gateway.endpointPickerRef"),
+        (
+            {"gateway": {"backend": "InferencePool", "endpointPickerRef": PICKER}},
+            "spec.gateway.backend",
+        ),
+        (
+            without(backend="InferencePool", endpointPickerRef=PICKER),
+            "spec.gateway.backend",
+        ),
         (
             {**at_a_gateway(), "lanes": {"rules": [{"lane": "accelerated", "percent": 9}]}},
             "spec.lanes",
@@ -82,7 +95,17 @@ def test_at_somebody_elses_gateway_what_it_has_not_is_refused(field: str) -> Non
             "spec.lanes",
         ),
     ],
-    ids=["no parent", "a parent for Envoy", "idle timeout", "rules", "fallback"],
+    ids=[
+        "no parent",
+        "a parent for Envoy",
+        "idle timeout",
+        "a pool without a picker",
+        "a picker without a pool",
+        "a pool behind Envoy",
+        "a pool behind nothing",
+        "rules",
+        "fallback",
+    ],
 )
 def test_what_an_http_route_cannot_say_is_refused(spec: dict[str, Any], field: str) -> None:
     assert [where for where, _ in said(**spec)] == [field]
@@ -95,11 +118,32 @@ def test_what_an_http_route_cannot_say_is_refused(spec: dict[str, Any], field: s
         at_a_gateway(timeouts={"requestSeconds": 1800}),
         {**at_a_gateway(), "lanes": {"native": {"replicas": 1}}},
         {**at_a_gateway(), "rollout": {"steps": [{"weight": 5}, {"pause": {}}]}},
+        at_a_gateway(backend="InferencePool", endpointPickerRef=PICKER),
     ],
-    ids=["alone", "timeout", "native lane", "weights"],
+    ids=["alone", "timeout", "native lane", "weights", "pools"],
 )
 def test_at_somebody_elses_gateway_the_rest_is_taken(spec: dict[str, Any]) -> None:
     assert said(**spec) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("picker-{revision}", True),
+        ("chat-{revision}-epp", True),
+        ("picker", False),
+        ("{revision}", False),
+        ("picker{revision}", False),
+        ("Picker-{revision}", False),
+        ("picker-{revision}-", False),
+        ("picker-{hash}", False),
+    ],
+)
+def test_each_revision_has_a_picker_of_its_own(name: str, taken: bool) -> None:
+    """The name is a Service's once the hash is in it."""
+    picker = {"name": name, "port": 9003}
+    found = said(**at_a_gateway(backend="InferencePool", endpointPickerRef=picker))
+    assert [where for where, _ in found] == [] if taken else ["spec.gateway.endpointPickerRef.name"]
 
 
 def test_without_a_gateway_there_are_no_hosts() -> None:

@@ -1,31 +1,35 @@
-"""The real CRD of HTTPRoute on a test's API server, where it comes and goes."""
+"""The real CRDs of HTTPRoute and InferencePool on a test's API server, where they come and go."""
 
 import time
 from collections.abc import Callable
 
 import yaml
-from e2e.cluster.gateway_api import crds
+from e2e.cluster.gateway_api import GATEWAY_API, INFERENCE_EXTENSION, Module, crds
 from e2e.cluster.settings import current_settings
 from tests.cluster.envtest import Server, _is_established
 
-from speculative_operator.cluster.resources import HTTP_ROUTE, JSON
+from speculative_operator.cluster.resources import HTTP_ROUTE, INFERENCE_POOL, JSON, Resource
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATIENCE_SECONDS = 60.0
 
 
 class Kind:
-    """The real CRD of HTTPRoute, which comes and goes."""
+    """The real CRD of a kind, which comes and goes."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        (self._file,) = [p for p in crds(current_settings()) if "_httproutes" in p.name]
+    def __init__(
+        self, server: Server, resource: Resource = HTTP_ROUTE, module: Module = GATEWAY_API
+    ) -> None:
+        self._server, self._resource = server, resource
+        name = f"{resource.api_version.rpartition('/')[0]}_{resource.plural}.yaml"
+        (self._file,) = [p for p in crds(current_settings(), module) if p.name == name]
         self._name = yaml.safe_load(self._file.read_text())["metadata"]["name"]
 
     def install(self) -> None:
         self._server.raw("POST", CRDS, self._file.read_bytes())
         self._until(lambda: _is_established(self._read()))
-        self._until(lambda: b"HTTPRoute" in self._server.raw("GET", HTTP_ROUTE.path("default")))
+        path, kind = self._resource.path("default"), self._resource.kind.encode()
+        self._until(lambda: kind in self._server.raw("GET", path))
 
     def remove(self) -> None:
         try:
@@ -55,3 +59,8 @@ class Kind:
                 pass
             assert time.monotonic() < limit, "the API server did not follow"
             time.sleep(0.05)
+
+
+def pool_kind(server: Server) -> Kind:
+    """That of InferencePool."""
+    return Kind(server, INFERENCE_POOL, INFERENCE_EXTENSION)

@@ -10,6 +10,8 @@ from tests.cluster.test_resource_on_server import refused
 pytestmark = pytest.mark.cluster
 
 KEYS = {"apiKeysSecret": "chat-keys"}
+AT_A_GATEWAY = {"mode": "GatewayAPI", "parentRef": {"name": "edge"}}
+PICKER = {"name": "picker-{revision}", "port": 9002}
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,7 @@ KEYS = {"apiKeysSecret": "chat-keys"}
         {"mode": "None", "service": {"type": "NodePort"}},
         {"mode": "GatewayAPI", "parentRef": {"name": "edge", "namespace": "infra"}},
         {"hosts": ["chat.example.com", "*.example.com"]},
+        {**AT_A_GATEWAY, "backend": "InferencePool", "endpointPickerRef": PICKER},
     ],
     ids=[
         "keys",
@@ -31,6 +34,7 @@ KEYS = {"apiKeysSecret": "chat-keys"}
         "no gateway",
         "HTTPRoute",
         "hosts",
+        "InferencePool",
     ],
 )
 def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
@@ -52,6 +56,16 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
         ({"mode": "None", "auth": KEYS}, "only the gateway of mode Envoy does this"),
         ({"mode": "GatewayAPI"}, "mode GatewayAPI needs parentRef"),
+        ({**AT_A_GATEWAY, "backend": "InferencePool"}, "needs endpointPickerRef"),
+        ({"backend": "InferencePool", "endpointPickerRef": PICKER}, "or use mode GatewayAPI"),
+        (
+            {
+                **AT_A_GATEWAY,
+                "backend": "InferencePool",
+                "endpointPickerRef": {"name": "one-for-all"},
+            },
+            "should match",
+        ),
         ({"hosts": ["Chat.example.com"]}, "should match"),
         ({"hosts": ["chat.example.com:80"]}, "should match"),
         ({"hosts": ["a.example", "a.example"]}, "Duplicate value"),
@@ -69,6 +83,9 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         "tiny bodies",
         "keys and nobody to ask for them",
         "no Gateway to be at",
+        "a pool without a picker",
+        "a pool behind Envoy",
+        "one picker for all pools",
         "capitals in a host",
         "port in a host",
         "a host twice",

@@ -10,14 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from tests.cluster.fake_api import a_client, a_fake_api
 from tests.cluster.waiting import until
+from tests.reconcile.test_gather import Silence
 
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.lease import Lease
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import CONFIG_MAP, SPECULATIVE_DEPLOYMENT
 from speculative_operator.cluster.ring import Ring
+from speculative_operator.operation import Operation
 from speculative_operator.settings import Settings
 from speculative_operator.shard import MOST_SHARDS, Shard, place
+from speculative_operator.telemetry import Telemetry
 
 NAMESPACES = [f"team-{number}" for number in range(900)]
 
@@ -143,6 +146,37 @@ def test_a_store_keeps_what_is_its_shards() -> None:
         assert all(shard.owns(namespace) for namespace, _ in keys)
 
 
+@pytest.mark.parametrize("serves_metrics", [False, True])
+async def test_an_operator_looks_at_its_own_and_knows_all_where_it_serves_metrics(
+    serves_metrics: bool,
+) -> None:
+    """An autoscaler asks any replica of any shard."""
+    certificates = "/certificates" if serves_metrics else ""
+    own = Shard(0, 2)
+    mine = {namespace for namespace in NAMESPACES[:20] if own.owns(namespace)}
+    async with a_fake_api() as fake, a_client(fake) as client:
+        told = Settings(shard=0, shards=2, external_metrics_certificates=certificates)
+        telemetry = Telemetry()
+        operation = Operation(client, Silence(), told, telemetry)
+        store = operation.stores[SPECULATIVE_DEPLOYMENT.kind]
+        for namespace in NAMESPACES[:20]:
+            metadata = {"name": "chat", "namespace": namespace, "resourceVersion": "5"}
+            store.put({"metadata": metadata})
+        operation.begin()
+        try:
+            for namespace in NAMESPACES[:20]:
+                operation.wake((namespace, "chat"))
+            assert operation._queue is not None
+            assert {namespace for namespace, _ in operation._queue._due} == mine
+        finally:
+            await operation.end()
+        keys = store.keys()
+        known = {namespace for namespace, _ in keys}
+        assert known == (set(NAMESPACES[:20]) if serves_metrics else mine)
+        line = f"speculative_operator_resources {len(mine)}.0".encode()
+        assert line in telemetry.exposition()
+
+
 async def test_pages_of_a_list_are_not_kept_longer_than_needed() -> None:
     async with a_fake_api() as fake, a_client(fake) as client:
         for name in ("one", "two"):
@@ -185,6 +219,26 @@ async def test_a_shard_without_an_operator_is_seen_by_the_others() -> None:
         await leases[0].release()
         await ring.look()
         assert shown == {"0/2": False, "1/2": True}
+
+
+async def test_the_log_names_a_shard_that_stays_without_once_and_not_at_every_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    async with a_fake_api() as fake, a_client(fake) as client:
+        ring = Ring(client, Shard(0, 2), show=lambda *_: None)
+        both = [a_lease(client, shard) for shard in shards(2)]
+        said: list[str] = []
+        for lease in (None, both[0], None, None, both[1]):
+            if lease is not None:
+                await lease.acquire()
+            caplog.clear()
+            await ring.look()
+            said += [r.message for r in caplog.records if "event=shard" in r.message]
+    assert said == [
+        "event=shard-without-operator shard=1/2",
+        "event=shard-has-an-operator shard=1/2",
+    ]
 
 
 async def test_an_old_shard_covers_what_a_new_one_waits_for() -> None:

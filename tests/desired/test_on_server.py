@@ -4,7 +4,7 @@ import pytest
 import yaml
 from tests.charts.dry_run import dry_run
 from tests.cluster.envtest import Server
-from tests.cluster.http_route_kind import Kind
+from tests.cluster.http_route_kind import Kind, pool_kind
 from tests.golden import cases
 
 pytestmark = pytest.mark.cluster
@@ -13,11 +13,12 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.parametrize("case", cases.names())
 def test_the_server_takes_every_object(case: str, api_server: Server) -> None:
     bodies = list(yaml.safe_load_all(cases.rendered(case)))
-    kind = Kind(api_server)
-    if any(body["kind"] == "HTTPRoute" for body in bodies):
-        kind.install()
+    kinds = {"HTTPRoute": Kind(api_server), "InferencePool": pool_kind(api_server)}
+    for kind in {body["kind"] for body in bodies} & kinds.keys():
+        kinds[kind].install()
     try:
         for body in bodies:
             dry_run(api_server, body)
     finally:
-        kind.remove()
+        for found in kinds.values():
+            found.remove()

@@ -8,7 +8,8 @@ import asyncio
 import functools
 import itertools
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,16 @@ class World:
             }
             await self._client.create(SPECULATIVE_DEPLOYMENT, body)
 
-    async def edit_for_ever(self) -> None:
+    @asynccontextmanager
+    async def edited(self) -> AsyncIterator[None]:
+        """Somebody edits all resources until the block ends."""
+        editing = asyncio.create_task(self._edit_for_ever())
+        try:
+            yield
+        finally:
+            editing.cancel()
+
+    async def _edit_for_ever(self) -> None:
         """Every edit asks for a write of the worker Deployment."""
         for number in itertools.count():
             namespace = NAMESPACES[number % len(NAMESPACES)]
@@ -170,26 +180,25 @@ async def test_two_shards_a_crash_and_then_three(api_server: Server, tmp_path: P
         first, second = ("c", "a") if await world.is_standing_by("a") else ("a", "c")
         for name in (first, "b"):
             await world.until_writes(name, began)
+        async with world.edited():
+            at = time.time()
+            world.processes[first].kill()
+            killed = await world.until_writes(second, at)
         # Ready while the old ones work, or no rolling update would ever end.
         await world.start("d", "e", "f")
         for name in ("d", "e", "f"):
             assert await world.is_standing_by(name)
-        editing = asyncio.create_task(world.edit_for_ever())
-        try:
-            at = time.time()
-            world.processes[first].kill()
-            killed = await world.until_writes(second, at)
+        async with world.edited():
             at = time.time()
             await world.end(second)
             alone = await world.until_writes("d", at)
-            assert all(await world.is_standing_by(name) for name in ("e", "f"))
+            for name in ("e", "f"):
+                assert await world.is_standing_by(name)
             at = time.time()
             await world.end("b")
-            handed = max([await world.until_writes(name, at) for name in ("e", "f")])
-        finally:
-            editing.cancel()
+            handed = [round(await world.until_writes(name, at), 2) for name in ("e", "f")]
         writes = world.writes()
-        print(f"{killed=:.2f} {alone=:.2f} {handed=:.2f}")
+        print(f"{killed=:.2f} {alone=:.2f} {handed=}")
         assert unfenced(writes) == []
         for namespace in NAMESPACES:
             owners = [first, second] if Shard(0, 2).owns(namespace) else ["b"]

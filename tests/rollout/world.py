@@ -31,6 +31,7 @@ from speculative_operator.snapshot import (
     DeploymentView,
     GatewayPod,
     HttpRoute,
+    Pool,
     RevisionRecord,
     RouteParent,
     Snapshot,
@@ -65,6 +66,8 @@ class World:
     silent: bool = False
     accepts: bool = True
     """Whether somebody else's Gateway takes the route."""
+    pickerless: set[str] = field(default_factory=set)
+    """Revisions whose InferencePool no Gateway can send to."""
     records: dict[str, RevisionRecord] = field(default_factory=dict)
     pods: dict[str, list[bool]] = field(default_factory=dict)
     route: Route | None = None
@@ -145,6 +148,7 @@ class World:
             gateways=(gateway,) if self.spec.gateway.mode.reads_back else (),
             route=self.route,
             http_route=self._http_route(),
+            pools=self._pools(),
             check=self._check(),
         )
 
@@ -175,6 +179,18 @@ class World:
             return None
         parents = (RouteParent("example.com/c", self.accepts, 1),)
         return HttpRoute(generation=1, weights=dict(self.used), parents=parents)
+
+    def _pools(self) -> dict[str, Pool]:
+        """As `desired` makes them; those in `pickerless` have nobody who chooses a pod."""
+        if self.spec.gateway.endpoint_picker_ref is None:
+            return {}
+        wrong = "InvalidExtensionRef: no such Service"
+        return {
+            hash_: Pool(1, (RouteParent("example.com/c", False, 1, wrong),))
+            if hash_ in self.pickerless
+            else Pool(1, (RouteParent("example.com/c", True, 1),))
+            for hash_ in self.pods
+        }
 
     def look(self, seconds: float = 1.0) -> Decision:
         """One pass and its effects; time goes on and the world follows."""

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     DRAFTING = "Drafting"
     NOT_DRAFTING = "NotDrafting"
+    POOL_NOT_ACCEPTED = "PoolNotAccepted"
     REDUCED_TO_ZERO = "ReducedToZero"
     NOT_MEASURED = "NotMeasured"
     NOT_WORSE = "NotWorse"
@@ -154,6 +155,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.REDUCED_TO_ZERO: "Drafting was proved to work; the adaptive draft length is 0 for now, "
     "since plain decoding is faster.",
     Reason.NOT_DRAFTING: "Speculation is configured but no draft token was proposed.",
+    Reason.POOL_NOT_ACCEPTED: "The Gateway does not send to the revision's InferencePool yet.",
     Reason.NOT_WORSE: "A metric showed that the canary is within its limit.",
     Reason.NOT_MEASURED: "No ready pod has answered with a digest yet.",
     Reason.NOT_CONFIGURED: "The method is None.",

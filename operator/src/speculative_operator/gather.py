@@ -14,7 +14,7 @@ from speculative_api import labels
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.cluster import applied
 from speculative_operator.cluster.autoscaler import autoscaler_of
-from speculative_operator.cluster.http_routes import http_route_of
+from speculative_operator.cluster.http_routes import http_route_of, pools_of
 from speculative_operator.cluster.last_words import termination_of, waiting_reason_of
 from speculative_operator.cluster.preflights import check_of
 from speculative_operator.cluster.reflector import Store
@@ -102,6 +102,7 @@ def gather(
         autoscaler=autoscaler_of(stores, key, uid),
         route=known.route(key, stores[CONFIG_MAP.kind], uid),
         http_route=http_route_of(stores, key, uid),
+        pools=pools_of(stores, key, uid),
         check=check_of(stores, key, uid, status.preflight, source.digest),
         missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),
     )

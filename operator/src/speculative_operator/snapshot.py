@@ -111,7 +111,7 @@ class GatewayPod:
 
 @dataclass(frozen=True, slots=True)
 class RouteParent:
-    """What one controller says about the HTTPRoute at one Gateway."""
+    """What one controller says about the HTTPRoute, or an InferencePool, at one Gateway."""
 
     controller: str
     accepted: bool
@@ -127,6 +127,14 @@ class HttpRoute:
     generation: int
     weights: Mapping[str, int]
     """Of the accelerated lane, by revision hash."""
+    parents: tuple[RouteParent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The InferencePool of a revision; what its Gateways say of it."""
+
+    generation: int
     parents: tuple[RouteParent, ...] = ()
 
 
@@ -198,6 +206,8 @@ class Snapshot:
     """The route as last written, from the ConfigMap."""
     http_route: HttpRoute | None = None
     """With `gateway.mode: GatewayAPI`: the route as last written."""
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    """With `gateway.backend: InferencePool`, by revision hash."""
     check: CheckView | None = None
     """Of the pre-flight that status says is under way; None without one."""
     node_news: NodeNews | None = None

@@ -53,10 +53,13 @@ from speculative_api.v1alpha1.gateway import GatewayService as GatewayService
 from speculative_api.v1alpha1.gateway import LaneRule as LaneRule
 from speculative_api.v1alpha1.gateway import Lanes as Lanes
 from speculative_api.v1alpha1.gateway import NativeLane as NativeLane
-from speculative_api.v1alpha1.gateway import ParentRef as ParentRef
 from speculative_api.v1alpha1.gateway import Timeouts as Timeouts
 from speculative_api.v1alpha1.gateway_access import Auth as Auth
 from speculative_api.v1alpha1.gateway_access import RateLimit as RateLimit
+from speculative_api.v1alpha1.gateway_api import BackendKind as BackendKind
+from speculative_api.v1alpha1.gateway_api import EndpointPickerRef as EndpointPickerRef
+from speculative_api.v1alpha1.gateway_api import ParentRef as ParentRef
+from speculative_api.v1alpha1.gateway_api import PickerFailureMode as PickerFailureMode
 from speculative_api.v1alpha1.notifications import Notification as Notification
 from speculative_api.v1alpha1.notifications import NotificationEvent as NotificationEvent
 from speculative_api.v1alpha1.notifications import NotificationFormat as NotificationFormat

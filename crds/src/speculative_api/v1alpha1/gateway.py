@@ -7,6 +7,7 @@ from pydantic import Field
 
 from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.gateway_access import Auth, Overload, RateLimit, Tls
+from speculative_api.v1alpha1.gateway_api import BackendKind, EndpointPickerRef, ParentRef
 
 
 class NativeLane(Model):
@@ -164,30 +165,8 @@ class GatewayMode(StrEnum):
 
 WITHOUT_GATEWAY = ("mode", "service")
 """The fields of `gateway` that mean something in mode None."""
-WITH_GATEWAY_API = ("hosts", "mode", "parentRef", "timeouts")
+WITH_GATEWAY_API = ("backend", "endpointPickerRef", "hosts", "mode", "parentRef", "timeouts")
 """The fields of `gateway` that mean something in mode GatewayAPI."""
-
-
-class ParentRef(Model):
-    """A Gateway of the Gateway API that is there already."""
-
-    name: str = Field(
-        max_length=253,
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        description="Name of the Gateway.",
-    )
-    namespace: str | None = Field(
-        default=None,
-        max_length=63,
-        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        description="Its namespace, which has to allow routes from here; this one when absent.",
-    )
-    section_name: str | None = Field(
-        default=None,
-        max_length=253,
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        description="One listener of it; every listener that lets the route in when absent.",
-    )
 
 
 class Gateway(Model):
@@ -231,6 +210,18 @@ class Gateway(Model):
             ".parentRef",
         ),
         rule(
+            "self.mode == 'GatewayAPI' || self.backend == 'Service'",
+            "only an HTTPRoute can lead to an InferencePool: leave backend out, or use mode "
+            "GatewayAPI",
+            ".backend",
+        ),
+        rule(
+            "(self.backend == 'InferencePool') == has(self.endpointPickerRef)",
+            "backend InferencePool needs endpointPickerRef, the Service of each revision's "
+            "endpoint picker, without which nobody chooses a pod; no other backend has it",
+            ".endpointPickerRef",
+        ),
+        rule(
             "!has(self.rateLimit) || has(self.auth)",
             "rateLimit counts by API key: add gateway.auth.apiKeysSecret or gateway.auth.jwt",
             ".rateLimit",
@@ -261,6 +252,17 @@ class Gateway(Model):
     )
     parent_ref: ParentRef | None = Field(
         default=None, description="With mode GatewayAPI: the Gateway that the route belongs to."
+    )
+    backend: BackendKind = Field(
+        default=BackendKind.SERVICE,
+        description="With mode GatewayAPI, what the route leads to: a Service of each revision, or "
+        "an InferencePool of each (Gateway API Inference Extension, inference.networking.k8s.io/"
+        "v1), whose endpoint picker chooses the pod. Default Service.",
+    )
+    endpoint_picker_ref: EndpointPickerRef | None = Field(
+        default=None,
+        description="With backend InferencePool: who chooses the pods of a revision. You run it; a "
+        "revision gets no weight before the Gateway has accepted its pool and found its picker.",
     )
     replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
     service: GatewayService = Field(

@@ -1,15 +1,22 @@
-"""The HTTPRoute that the API server has becomes a plain view. Called by `gather`.
+"""The HTTPRoute and InferencePools that the API server has become plain views.
 
-Its status is written by whoever runs the Gateway: hostile until looked at.
+Called by `gather`. Their status is written by whoever runs the Gateway: hostile until
+looked at.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from speculative_operator.cluster.reflector import Store
-from speculative_operator.cluster.resources import HTTP_ROUTE, JSON, Key, controller_uid
+from speculative_operator.cluster.resources import (
+    HTTP_ROUTE,
+    INFERENCE_POOL,
+    JSON,
+    Key,
+    controller_uid,
+)
 from speculative_operator.desired import names
-from speculative_operator.snapshot import HttpRoute, RouteParent
+from speculative_operator.snapshot import HttpRoute, Pool, RouteParent
 
 
 def http_route_of(stores: Mapping[str, Store], key: Key, uid: str) -> HttpRoute | None:
@@ -29,6 +36,19 @@ def http_route_of(stores: Mapping[str, Store], key: Key, uid: str) -> HttpRoute 
         },
         parents=tuple(_parents(thing)),
     )
+
+
+def pools_of(stores: Mapping[str, Store], key: Key, uid: str) -> dict[str, Pool]:
+    """The resource's own InferencePools, by revision."""
+    store = stores.get(INFERENCE_POOL.kind)
+    prefix = names.revision(key[1], "")
+    return {
+        name.removeprefix(prefix): Pool(
+            generation=int(thing["metadata"].get("generation", 0)), parents=tuple(_parents(thing))
+        )
+        for name, thing in (store.of(key).items() if store is not None else ())
+        if controller_uid(thing) == uid
+    }
 
 
 def _parents(thing: JSON) -> Iterator[RouteParent]:

@@ -4,6 +4,8 @@ from speculative_api.labels import REVISION
 from speculative_operator.cluster.resources import (
     AUTOSCALER,
     DEPLOYMENT,
+    HTTP_ROUTE,
+    INFERENCE_POOL,
     JSON,
     SCALED_OBJECT,
     SERVICE,
@@ -22,7 +24,13 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
     """
     if live["kind"] in (AUTOSCALER.kind, SCALED_OBJECT.kind):
         return bool(snapshot.findings)
-    if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind):
+    pools = snapshot.spec.gateway.endpoint_picker_ref is not None
+    if live["kind"] == HTTP_ROUTE.kind:
+        # Where pools can't be written or seen, users go on by the last route.
+        return pools and INFERENCE_POOL.kind in snapshot.missing_kinds
+    if live["kind"] == INFERENCE_POOL.kind and not pools:
+        return False
+    if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind, INFERENCE_POOL.kind):
         revision = (live["metadata"].get("labels") or {}).get(REVISION)
         stable = {s.stable.hash for s in (snapshot.status, decision.status) if s.stable}
         if not stable:

@@ -45,6 +45,9 @@ DISRUPTION_BUDGET: Final = Resource("policy/v1", "PodDisruptionBudget", "poddisr
 HTTP_ROUTE: Final = Resource(
     "gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes", optional=True
 )
+INFERENCE_POOL: Final = Resource(
+    "inference.networking.k8s.io/v1", "InferencePool", "inferencepools", optional=True
+)
 AUTOSCALER: Final = Resource(
     "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )
@@ -66,6 +69,7 @@ CHILDREN: Final = (
     CONFIG_MAP,
     DISRUPTION_BUDGET,
     HTTP_ROUTE,
+    INFERENCE_POOL,
     AUTOSCALER,
     JOB,
     SCALED_OBJECT,

@@ -41,6 +41,8 @@ class Ring:
         self._look_seconds = look_seconds
         self._observed: dict[str, Observed] = {}
         self._uncovered: frozenset[Shard] = frozenset()
+        """As of the last look; every start and hand-over begins with some."""
+        self._told: frozenset[Shard] = frozenset()
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -68,8 +70,10 @@ class Ring:
         found = frozenset(shard for shard in self._shards if not shard.is_covered(held))
         for shard in self._shards:
             self._show(shard, shard not in found)
-        for shard in sorted(found - self._uncovered, key=lambda each: each.index):
-            log.error("event=shard-without-operator shard=%s", shard)
-        for shard in sorted(self._uncovered - found, key=lambda each: each.index):
-            log.info("event=shard-has-an-operator shard=%s", shard)
-        self._uncovered = found
+        lasting = found & self._uncovered
+        for shard in self._shards:
+            if shard in lasting - self._told:
+                log.error("event=shard-without-operator shard=%s", shard)
+            elif shard in self._told - found:
+                log.info("event=shard-has-an-operator shard=%s", shard)
+        self._uncovered, self._told = found, lasting

@@ -2,19 +2,22 @@
 
 Weights are always written, as integers, for every revision that is in the
 route; a missing one would mean 1. The last rule is the accelerated lane's:
-`cluster.http_routes` reads it back.
+`cluster.http_routes` reads it back. Backends are Services or InferencePools of
+revisions, by the same names.
 """
 
 from typing import Any, Final
 
 from speculative_api import labels
-from speculative_api.v1alpha1 import ParentRef
+from speculative_api.v1alpha1 import EndpointPickerRef, ParentRef
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.native import NativeLane
 from speculative_operator.snapshot import Snapshot
 
 GROUP: Final = "gateway.networking.k8s.io"
+POOLS: Final = "inference.networking.k8s.io"
+POOL_KIND: Final = "InferencePool"
 
 
 def http_route(
@@ -68,10 +71,37 @@ def _rule(
 
 
 def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
+    name = names.revision(snapshot.name, revision)
+    if snapshot.spec.gateway.endpoint_picker_ref is not None:
+        # Without a port: a pool has its own.
+        return {"group": POOLS, "kind": POOL_KIND, "name": name, "weight": weight}
     return {
         "group": "",
         "kind": "Service",
-        "name": names.revision(snapshot.name, revision),
+        "name": name,
         "port": labels.ENGINE_PORT,
         "weight": weight,
+    }
+
+
+def inference_pool(
+    hash_: str, picker: EndpointPickerRef, *, name: str, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """The pods of one revision, of which its picker chooses."""
+    own_labels = names.worker_labels(name, hash_)
+    return {
+        "apiVersion": f"{POOLS}/v1",
+        "kind": POOL_KIND,
+        "metadata": {**metadata, "name": names.revision(name, hash_), "labels": own_labels},
+        "spec": {
+            "selector": {"matchLabels": names.selector(own_labels)},
+            "targetPorts": [{"number": labels.ENGINE_PORT}],
+            "endpointPickerRef": {
+                "group": "",
+                "kind": "Service",
+                "name": picker.of(hash_),
+                "port": {"number": picker.port},
+                "failureMode": picker.failure_mode.value,
+            },
+        },
     }

@@ -15,7 +15,7 @@ from speculative_operator.decision import Decision, Scale
 from speculative_operator.desired import names
 from speculative_operator.desired.autoscaling import autoscaler
 from speculative_operator.desired.gateway import gateway_objects
-from speculative_operator.desired.http_route import http_route
+from speculative_operator.desired.http_route import POOL_KIND, http_route, inference_pool
 from speculative_operator.desired.keda import scaled_object
 from speculative_operator.desired.native import NativeLane, native_lane
 from speculative_operator.desired.preflight import preflight_jobs
@@ -44,6 +44,7 @@ OWNED_KINDS: Final = (
     ("apps/v1", "Deployment"),
     ("policy/v1", "PodDisruptionBudget"),
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
+    ("inference.networking.k8s.io/v1", "InferencePool"),
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
     ("batch/v1", "Job"),
     ("keda.sh/v1alpha1", "ScaledObject"),
@@ -88,6 +89,9 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
     scaler = autoscaler(snapshot, metadata)
     scaler = scaler or scaled_object(snapshot, decision, settings, metadata)
     gateway = _gateway(snapshot, decision, settings, metadata, lane)
+    picker = snapshot.spec.gateway.endpoint_picker_ref
+    if POOL_KIND in snapshot.missing_kinds:
+        picker = None
     records = [*(item.record for item in live), *_history(snapshot, decision, lane)]
     records += kept_renders(snapshot, decision, records)
     revisions = {(record.hash, record.render): record for record in records}
@@ -98,7 +102,12 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
         ),
         *(body for body in gateway if body["kind"] not in (*_ROUTES, "Deployment")),
         *(revision_service(item.scale.hash, name=name, metadata=metadata) for item in live),
-        # The Services that a route names come before it.
+        *(
+            inference_pool(item.scale.hash, picker, name=name, metadata=metadata)
+            for item in live
+            if picker is not None
+        ),
+        # The Services and pools that a route names come before it.
         *(body for body in gateway if body["kind"] in _ROUTES),
         *(
             worker_deployment(
@@ -135,7 +144,9 @@ def _gateway(
         return (users_service(snapshot, decision, metadata=metadata),)
     if snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API:
         found = http_route(snapshot, decision, lane, metadata=metadata)
-        return (found,) if found and found["kind"] not in snapshot.missing_kinds else ()
+        pools = snapshot.spec.gateway.endpoint_picker_ref is not None
+        needed = {"HTTPRoute", POOL_KIND} if pools else {"HTTPRoute"}
+        return (found,) if found and not needed & snapshot.missing_kinds else ()
     route = next_route(snapshot, decision, lane)
     return (
         *gateway_objects(snapshot, decision, settings, metadata=metadata),

@@ -7,8 +7,8 @@ from typing import Literal
 
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import GatewayMode, Place, Provider
-from speculative_operator.rollout.gateways import UNSEEN_SECONDS, is_accepted
-from speculative_operator.snapshot import Snapshot
+from speculative_operator.rollout.gateways import UNSEEN_SECONDS, is_accepted, is_reachable
+from speculative_operator.snapshot import RouteParent, Snapshot
 
 Said = tuple[Literal["True", "False", "Unknown"], Reason, str]
 
@@ -40,6 +40,13 @@ def lacking(snapshot: Snapshot) -> str:
             "which is not there or which the operator may not read: install the Gateway API's "
             "CRDs, update the chart, or use mode Envoy"
         )
+    if snapshot.spec.gateway.endpoint_picker_ref and "InferencePool" in missing:
+        return (
+            "gateway.backend InferencePool needs the kind InferencePool of "
+            "inference.networking.k8s.io/v1, which is not there or which the operator may not "
+            "read: install the Gateway API Inference Extension's CRDs, update the chart, or use "
+            "backend Service; the route stays as it is"
+        )
     if scaling and scaling.provider is Provider.KEDA and "ScaledObject" in missing:
         return (
             "autoscaling.provider KEDA needs the kind ScaledObject of keda.sh/v1alpha1, which is "
@@ -61,7 +68,27 @@ def reachability(snapshot: Snapshot) -> Said:
     if route is None or not route.parents:
         message = f"No controller has answered for {place}: does it exist, and does one run?"
         return "False", Reason.ROUTE_NOT_ACCEPTED, f"{message} {LIMITS}"
+    stable = snapshot.status.stable
+    if is_accepted(route) and stable is not None and not is_reachable(snapshot, stable.hash):
+        words = pool_words(snapshot, stable.hash)
+        return "False", Reason.POOL_NOT_ACCEPTED, f"{place} has accepted the route, but {words}."
     if is_accepted(route):
         return "True", Reason.ROUTE_ACCEPTED, f"{place} has accepted the route. {LIMITS}"
-    said = "; ".join(p.message or "a newer route is not looked at yet" for p in route.parents)
+    said = _said(route.parents, "a newer route is not looked at yet")
     return "False", Reason.ROUTE_NOT_ACCEPTED, f"{place}: {said}. {LIMITS}"
+
+
+def pool_words(snapshot: Snapshot, revision: str) -> str:
+    """Why a Gateway does not send to a revision's InferencePool."""
+    picker, pool = snapshot.spec.gateway.endpoint_picker_ref, snapshot.pools.get(revision)
+    name = f"InferencePool {snapshot.name}-{revision}"
+    if pool is None or not pool.parents:
+        said = "no Gateway has answered for it"
+    else:
+        said = _said(pool.parents, "its newest version is not looked at yet")
+    service = picker.of(revision) if picker is not None else ""
+    return f"{name} is not accepted: {said}; its endpoint picker is Service {service}"
+
+
+def _said(parents: tuple[RouteParent, ...], otherwise: str) -> str:
+    return "; ".join(parent.message or otherwise for parent in parents)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.rollout.times import seconds_since
-from speculative_operator.snapshot import GatewayPod, HttpRoute, Snapshot
+from speculative_operator.snapshot import GatewayPod, HttpRoute, Pool, Snapshot
 
 SILENT_SECONDS = 15.0
 """A gateway that is not ready and has not answered for this long no longer blocks."""
@@ -112,8 +112,8 @@ def everyone_uses(snapshot: Snapshot, revision: str, weight: int) -> bool:
     )
 
 
-def is_accepted(route: HttpRoute | None) -> bool:
-    """Whether every Gateway that this version of the route is at has taken it; false for none."""
+def is_accepted(route: HttpRoute | Pool | None) -> bool:
+    """Whether every Gateway that this version of it is at has taken it; false for none."""
     return (
         route is not None
         and bool(route.parents)
@@ -124,11 +124,21 @@ def is_accepted(route: HttpRoute | None) -> bool:
     )
 
 
+def is_reachable(snapshot: Snapshot, revision: str) -> bool:
+    """Whether a Gateway would find the pods of a revision, as far as it says so.
+
+    A pool whose picker is missing is no reason for a Gateway to refuse the route.
+    """
+    pools = snapshot.spec.gateway.endpoint_picker_ref is not None
+    return not pools or is_accepted(snapshot.pools.get(revision))
+
+
 def is_followed(snapshot: Snapshot, revision: str, weight: int, *, since: str) -> bool:
     """Whether a weight that was decided then is in use, as far as that can be known."""
     if snapshot.spec.gateway.mode.reads_back:
         return everyone_uses(snapshot, revision, weight)
-    accepted = is_accepted(snapshot.http_route)
+    reachable = weight == 0 or is_reachable(snapshot, revision)
+    accepted = is_accepted(snapshot.http_route) and reachable
     written = highest_weight(snapshot, revision) == weight
     return accepted and written and not is_unseen(snapshot, since)
 

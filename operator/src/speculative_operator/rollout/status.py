@@ -24,7 +24,7 @@ from speculative_operator.rollout.blocked import blockage, is_waiting, node_is_c
 from speculative_operator.rollout.cap import parked
 from speculative_operator.rollout.capacity import canary_goal, canary_pods
 from speculative_operator.rollout.drift_condition import drift_condition
-from speculative_operator.rollout.foreign import lacking, reachability
+from speculative_operator.rollout.foreign import lacking, pool_words, reachability
 from speculative_operator.rollout.gateways import highest_copied, highest_weight
 from speculative_operator.rollout.idle_gates import idle_condition
 from speculative_operator.rollout.leaving import leaving_weight, stable_pods
@@ -320,6 +320,9 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
         message = f"{name}: {ready} of {asked} pods ready. {why}".rstrip()
         if canary.held == Reason.NOT_DRAFTING:
             return Reason.NOT_DRAFTING, f"{message} It {silence(snapshot, canary.hash)}."
+        if canary.held == Reason.POOL_NOT_ACCEPTED:
+            words = pool_words(snapshot, canary.hash)
+            return Reason.POOL_NOT_ACCEPTED, f"{message} It waits: {words}."
         if canary.held is not None:
             return Reason(canary.held), f"{message} Waits for `resume` or `abort`."
         found = blockage(snapshot, canary.hash)

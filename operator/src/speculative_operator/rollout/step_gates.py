@@ -15,7 +15,8 @@ from speculative_operator.rollout.capacity import (
     planned_weight,
     stable_beside_canary,
 )
-from speculative_operator.rollout.gateways import endpoints_seen, is_followed
+from speculative_operator.rollout.foreign import pool_words
+from speculative_operator.rollout.gateways import endpoints_seen, is_followed, is_reachable
 from speculative_operator.rollout.load import load_words
 from speculative_operator.rollout.remarks import is_silent, silence
 from speculative_operator.rollout.shadowing import copies_are_over
@@ -38,7 +39,7 @@ POINTS_TO_WORSE = 3.0
 """Evidence from which time alone does not advance: a canary within the limit looks like that, at
 some moment, in at most one rollout of three."""
 
-_WARNED = (Reason.ANALYSIS_INCONCLUSIVE, Reason.NOT_DRAFTING)
+_WARNED = (Reason.ANALYSIS_INCONCLUSIVE, Reason.NOT_DRAFTING, Reason.POOL_NOT_ACCEPTED)
 
 
 def steps_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
@@ -77,6 +78,9 @@ def canary_ready(snapshot: Snapshot, _: Assessment) -> Transition | None:
     reads_back = snapshot.spec.gateway.mode.reads_back
     if reads_back and endpoints_seen(snapshot, canary.hash) < needed:
         return None
+    if not is_reachable(snapshot, canary.hash):
+        words = f"is ready, but {pool_words(snapshot, canary.hash)}"
+        return _hold(snapshot, canary, Reason.POOL_NOT_ACCEPTED, words)
     if is_silent(snapshot, canary.hash):
         return _hold(snapshot, canary, Reason.NOT_DRAFTING, silence(snapshot, canary.hash))
     message = f"Revision {canary.revision} ({canary.hash}) is ready: {needed} pods."
