@@ -1,6 +1,7 @@
 """Shards become more or fewer while operators come and go: no namespace ever has two."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import combinations
 
 import pytest
@@ -15,6 +16,8 @@ from speculative_operator.cluster.lease import Lease
 from speculative_operator.leading import Leadership
 from speculative_operator.shard import Shard
 from speculative_operator.telemetry import Telemetry
+
+PATIENCE_SECONDS = 30.0
 
 
 class Work:
@@ -35,8 +38,9 @@ class Work:
 class World:
     """Operators of one installation, or of several, over one API server."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, lease_seconds: float) -> None:
         self.client = client
+        self.lease_seconds = lease_seconds
         self.at_work: dict[str, Shard] = {}
         self.operators: dict[str, Leadership] = {}
         self.telemetry: dict[str, Telemetry] = {}
@@ -50,8 +54,9 @@ class World:
             identity=f"{installation}/{name}",
             installation=installation,
             shard=shard,
-            duration=0.6,
+            duration=self.lease_seconds,
         )
+        lease._period = 0.02
         claims = Claims(
             self.client,
             watch_namespace="",
@@ -69,7 +74,7 @@ class World:
         await asyncio.gather(*(self.operators.pop(name).resign() for name in names))
 
     async def until_at_work(self, *names: str) -> None:
-        await until(lambda: set(self.at_work) == set(names))
+        await until(lambda: set(self.at_work) == set(names), seconds=PATIENCE_SECONDS)
 
 
 async def current() -> Findings:
@@ -82,10 +87,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(leading, name, 0.005)
 
 
-async def in_world(play: object) -> None:
+async def in_world(
+    play: Callable[[World, FakeApi], Awaitable[None]], *, lease_seconds: float = 30.0
+) -> None:
+    """Nobody loses a Lease that long because the machine is busy."""
     async with a_fake_api() as fake, a_client(fake) as client:
-        world = World(client)
-        await play(world, fake)  # type: ignore[operator]
+        world = World(client, lease_seconds)
+        await play(world, fake)
         await world.ends(*tuple(world.operators))
         assert world.at_work == {}
 
@@ -153,7 +161,7 @@ async def test_whoever_comes_last_gives_way_however_they_come() -> None:
             names = {f"{i}/{n}": Shard(i, n) for n in (2, 3) for i in range(n)}
             for name, shard in names.items():
                 world.starts(name, shard)
-            await until(lambda: world.at_work)
+            await until(lambda: world.at_work, seconds=PATIENCE_SECONDS)
             await world.ends(*names)
 
     await in_world(play)
@@ -188,4 +196,4 @@ async def test_a_lost_lease_leaves_the_shard_to_an_overlapping_one() -> None:
         await world.ends("old")
         await world.until_at_work("new")
 
-    await in_world(play)
+    await in_world(play, lease_seconds=0.6)
