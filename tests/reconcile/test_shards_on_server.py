@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from tests.builders import a_raw_spec
 from tests.cluster.envtest import Server
-from tests.reconcile.test_process_on_server import a_port, an_operator, get, until
+from tests.ports import free_port
+from tests.reconcile.test_process_on_server import an_operator, get, until
 from tests.reconcile.test_two_operators_on_server import is_warm, moment
 
 from speculative_operator.cluster.claims import lease_name
@@ -46,7 +47,7 @@ class World:
     def __init__(self, server: Server, client: Client, folder: Path, stack: AsyncExitStack) -> None:
         self._server, self._client, self._folder, self._stack = server, client, folder, stack
         self._began = len(server.audited())
-        self.ports = {name: a_port() for name in SHARDS}
+        self.ports = {name: free_port() for name in SHARDS}
         self.processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def create_resources(self) -> None:
