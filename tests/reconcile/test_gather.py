@@ -8,16 +8,19 @@ import pytest
 from tests.builders import NAME, NAMESPACE, NOW, UID, a_raw_spec, some_words
 
 from speculative_api import labels
+from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
     DEPLOYMENT,
     POD,
+    SPECULATIVE_DEPLOYMENT,
     WATCHED,
     Resource,
 )
 from speculative_operator.desired import names
+from speculative_operator.desired.revision import words_of
 from speculative_operator.gather import Stores, gather, targets_of
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot, WorkerPod
@@ -298,3 +301,39 @@ def test_contradiction_is_a_finding() -> None:
 def test_unreadable_status_is_an_empty_one() -> None:
     found = the_snapshot(stores_with(), status={"stable": {"revision": "x"}})
     assert found.status.stable is None
+
+
+CLEANING = {"download": "Job", "cleanUp": {"mode": "Remove"}}
+CACHED = {"modelCache": {"persistentVolumeClaim": "cache"}}
+
+
+def with_models() -> Stores:
+    """This resource's revision, another resource beside it, and one in another namespace."""
+    draft = {"method": "DraftModel", "draft": {"model": "s3://b/draft"}}
+    words = {"target": {"model": "hf://org/old@abc"}, "speculation": draft}
+    record = a_thing(f"{NAME}-{HASH}", data={"spec": words, "template": {}})
+    lora = {"adapters": [{"name": "a", "model": "hf://org/adapter"}]}
+    beside = {"name": "beside", "namespace": NAMESPACE, "uid": "u2"}
+    away = {"name": "away", "namespace": "elsewhere", "uid": "u3"}
+    return stores_with(
+        (CONTROLLER_REVISION, record),
+        (
+            SPECULATIVE_DEPLOYMENT,
+            {"metadata": beside, "spec": {"target": {"model": "file:///x", "lora": lora}}},
+        ),
+        (SPECULATIVE_DEPLOYMENT, {"metadata": away, "spec": {"target": {"model": "hf://o/away"}}}),
+    )
+
+
+def test_models_of_every_resource_and_revision_of_the_namespace_are_in_use() -> None:
+    spec = a_raw_spec(rollout=CLEANING, target={"model": "hf://org/new"}, **CACHED)
+    found = the_snapshot(with_models(), spec=spec).models_in_use
+    assert found == ("hf://org/adapter", "hf://org/old@abc", "s3://b/draft")
+
+
+def test_they_are_looked_up_only_where_a_job_may_begin_that_cleans_up() -> None:
+    spec = a_raw_spec(rollout=CLEANING, target={"model": "hf://org/new"}, **CACHED)
+    words = words_of(SpeculativeDeploymentSpec.model_validate(spec))
+    settled = {"stable": {"hash": words.hash, "revision": 1}}
+    assert the_snapshot(with_models(), spec=spec, status=settled).models_in_use is None
+    assert the_snapshot(with_models()).models_in_use is None

@@ -169,7 +169,7 @@ async def test_a_revision_is_checked_and_then_fetched_and_only_then_started(
     simulation = run.simulation
     assert isinstance(simulation, Checking)
     await simulation.create(
-        rollout=CHECKED | {"download": "Job"},
+        rollout=CHECKED | {"download": "Job", "cleanUp": {"mode": "Remove"}},
         target={"model": "hf://org/target@abc"},
         modelCache={"persistentVolumeClaim": "cache"},
     )
@@ -182,6 +182,12 @@ async def test_a_revision_is_checked_and_then_fetched_and_only_then_started(
     mounts = [job["spec"]["template"]["spec"]["containers"][0] for job in (check, download)]
     assert [m["args"] for m in mounts] == [["preflight"], ["download"]]
     assert [m["volumeMounts"][0].get("readOnly", False) for m in mounts] == [True, False]
+    told = {item["name"]: item.get("value", "") for item in mounts[1]["env"]}
+    assert json.loads(told["SPECULATIVE_CACHE_CLEAN_UP"]) == {
+        "removes": True,
+        "unusedHours": 168,
+        "inUse": ["hf://org/target@abc"],
+    }
     assert simulation.worked == []
     await run.until(is_complete)
     assert await simulation.mine(JOB) == []

@@ -19,12 +19,13 @@ from tests.worker.a_store import KEYS, PART_BYTES, Store, server, store
 from tests.worker.a_worker import a_config, free_ports
 
 from speculative_api.model_buckets import BucketModel, bucket_of
-from speculative_api.worker import CONFIG_VARIABLE, PreflightReport, Termination
+from speculative_api.worker import CLEAN_UP_VARIABLE, CONFIG_VARIABLE, PreflightReport, Termination
 from speculative_worker import bucket_downloads, cache
 from speculative_worker.bucket_downloads import bucket_downloaded, verify_bucket
 from speculative_worker.cache import Downloaded
 from speculative_worker.checking import EXIT_REFUSED, EXIT_RETRYABLE
 from speculative_worker.errors import WorkerFailure
+from speculative_worker.sources import fetched
 
 __all__ = ["server", "store"]
 pytestmark = pytest.mark.slow
@@ -382,6 +383,27 @@ async def test_two_at_once_on_one_cache_fetch_each_file_once(full: Store, tmp_pa
     assert ends == [0, 0]
     assert ranges(full) == ["bytes=0-"]
     assert len(full.faults.got) == 3
+
+
+async def test_a_job_removes_what_nobody_uses_before_it_fetches(
+    full: Store, tmp_path: Path
+) -> None:
+    first = fetched(SOURCE, str(tmp_path / "cache"), lambda _: None)
+    assert first is not None
+    then = (first.folder / "config.json").stat().st_mtime - 100 * 3600
+    for place in (tmp_path / "cache").rglob("*"):
+        if place.is_file() and not place.is_symlink():
+            os.utime(place, (then, then))
+    full.put("other", "new/", {"config.json": b"{}"})
+    job = Job(tmp_path, full, "s3://other/new")
+    wish = {"removes": True, "unusedHours": 24, "inUse": ["s3://other/new"]}
+    job.environment[CLEAN_UP_VARIABLE] = json.dumps(wish)
+    assert await asyncio.to_thread(job.start().wait, 120) == 0
+    removed, came = PreflightReport.model_validate(job.words).notes
+    assert f"at {first.commit}: removed from the cache" in removed
+    assert came.startswith("s3://other/new is in the cache")
+    assert not first.folder.exists()
+    assert "event=cache-removed" in job.log.read_text()
 
 
 async def test_a_job_ends_with_a_code_that_says_whether_to_try_again(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 CONFIG_VARIABLE: Final = "SPECULATIVE_WORKER_CONFIG"
+CLEAN_UP_VARIABLE: Final = "SPECULATIVE_CACHE_CLEAN_UP"
 TERMINATION_PATH: Final = "/dev/termination-log"
 ENDPOINTS_FOLLOW_SECONDS: Final = 10
 """How long a stopping worker stays up, not ready, so that endpoints can follow."""
@@ -168,6 +169,16 @@ class WorkerConfig(_Lenient):
     cache_directory: str | None = None
     """Where `hf://` and `s3://` models are stored; None: the container's temporary folder."""
     simulation: Simulation | None = None
+
+
+class CacheCleanUp(_Lenient):
+    """What a Job does with models in the cache that nobody uses; JSON in `CLEAN_UP_VARIABLE`."""
+
+    removes: bool = False
+    """False: they are only listed."""
+    unused_hours: int = 168
+    in_use: tuple[str, ...] = ()
+    """Sources that some resource or recorded revision of the namespace names."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**53)]

@@ -14,6 +14,7 @@ from speculative_api import labels
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.cluster import applied
 from speculative_operator.cluster.autoscaler import autoscaler_of
+from speculative_operator.cluster.fetched_models import fetched_models
 from speculative_operator.cluster.http_routes import http_route_of, pools_of
 from speculative_operator.cluster.last_words import termination_of, waiting_reason_of
 from speculative_operator.cluster.preflights import check_of
@@ -38,7 +39,7 @@ from speculative_operator.snapshot import (
     Snapshot,
     WorkerPod,
 )
-from speculative_operator.specs import Specs, Unreadable
+from speculative_operator.specs import ReadSpec, Specs, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +105,15 @@ def gather(
         http_route=http_route_of(stores, key, uid),
         pools=pools_of(stores, key, uid),
         check=check_of(stores, key, uid, status.preflight, source.digest),
+        models_in_use=fetched_models(stores, namespace) if _may_clean_up(found, status) else None,
         missing_kinds=frozenset(kind for kind, store in stores.items() if store.missing),
     )
+
+
+def _may_clean_up(found: ReadSpec, status: SpeculativeDeploymentStatus) -> bool:
+    """Whether a revision may begin, with a Job that looks after the cache: others are spared it."""
+    settled = status.stable is not None and status.stable.hash == found.words.hash
+    return found.spec.rollout.clean_up is not None and not settled
 
 
 def pods_of(stores: Stores, key: Key) -> list[JSON]:

@@ -210,6 +210,9 @@ class Snapshot:
     """With `gateway.backend: InferencePool`, by revision hash."""
     check: CheckView | None = None
     """Of the pre-flight that status says is under way; None without one."""
+    models_in_use: tuple[str, ...] | None = None
+    """Fetched models that the namespace's resources name; None: not looked up, for no Job that
+    cleans up can begin."""
     node_news: NodeNews | None = None
     """Asked for only shortly before a canary that finds no room is given up."""
     missing_kinds: frozenset[str] = frozenset()

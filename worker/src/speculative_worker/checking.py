@@ -20,6 +20,7 @@ from speculative_api.worker import PreflightReport, WorkerConfig
 from speculative_worker import termination
 from speculative_worker.bucket_downloads import failure_of
 from speculative_worker.cache import too_large
+from speculative_worker.cleaning import unused
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
 from speculative_worker.models import missing, mounted, no_folder, unknown
@@ -118,6 +119,10 @@ class _Models:
         cache = Path(directory)
         needed = sum(files.missing_bytes(cache) for files in self._remote.values())
         free = shutil.disk_usage(cache).free
+        wish = self._settings.clean_up
+        if wish is not None and wish.removes:
+            # The Job that fetches removes it first.
+            free += sum(entry.bytes for entry in unused(cache, wish))
         if needed > free:
             raise too_large(", ".join(self._remote), needed, cache, free)
 

@@ -13,12 +13,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from speculative_api.model_sources import is_fetched
 from speculative_api.worker import PreflightReport, WorkerConfig
 from speculative_worker import termination
 from speculative_worker.cache import Downloaded
 from speculative_worker.checking import EXIT_REFUSED, EXIT_RETRYABLE
+from speculative_worker.cleaning import clean
 from speculative_worker.engine_client import EngineClient
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
@@ -54,12 +56,20 @@ async def _fetched(settings: Settings) -> PreflightReport:
         probes = ProbeServer(settings, state, client)
         await probes.start()
         try:
-            notes = [
-                await _fetch(source, settings, state) for source in fetched_models(settings.config)
-            ]
+            notes = await _cleaned(settings)
+            for source in fetched_models(settings.config):
+                notes.append(await _fetch(source, settings, state))
         finally:
             await probes.close()
     return PreflightReport(notes=tuple(notes))
+
+
+async def _cleaned(settings: Settings) -> list[str]:
+    """First, so that there is room; never a reason to fail."""
+    if settings.clean_up is None or settings.config.cache_directory is None:
+        return []
+    found: list[str] = await aside(clean, Path(settings.config.cache_directory), settings.clean_up)
+    return found
 
 
 async def _fetch(source: str, settings: Settings, state: WorkerState) -> str:

@@ -14,10 +14,12 @@ from pydantic import ValidationError
 from speculative_api.labels import ENGINE_PORT, WORKER_PORT
 from speculative_api.model_images import IMAGES_DIRECTORY
 from speculative_api.worker import (
+    CLEAN_UP_VARIABLE,
     CONFIG_VARIABLE,
     ENDPOINTS_FOLLOW_SECONDS,
     ENGINE_EXIT_SECONDS,
     TERMINATION_PATH,
+    CacheCleanUp,
     WorkerConfig,
 )
 
@@ -60,6 +62,8 @@ class Settings:
     """Where the operator mounts the claims of `pvc://` models, one folder per claim."""
     images_directory: str = IMAGES_DIRECTORY
     """Where the operator mounts the images of `oci://` models, one folder per image."""
+    clean_up: CacheCleanUp | None = None
+    """What a download Job does with models in the cache that nobody uses."""
     secrets: tuple[str, ...] = ()
     """Values never to be repeated in a termination message."""
 
@@ -85,6 +89,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         revision=environment.get("POD_REVISION", ""),
         sample_seconds=_number(environment, "PROGRESS_SAMPLE_SECONDS", 15.0),
         stall_live_seconds=_number(environment, "STALL_LIVE_SECONDS", 60.0),
+        clean_up=_clean_up(environment),
         secrets=tuple(
             value
             for name, value in environment.items()
@@ -110,6 +115,14 @@ def _config(environment: Mapping[str, str]) -> WorkerConfig:
             for item in error.errors(include_input=False, include_url=False)
         )
         raise SettingsError(f"{CONFIG_VARIABLE} cannot be read: {found}") from error
+
+
+def _clean_up(environment: Mapping[str, str]) -> CacheCleanUp | None:
+    text = environment.get(CLEAN_UP_VARIABLE)
+    try:
+        return CacheCleanUp.model_validate_json(text) if text else None
+    except ValidationError as error:
+        raise SettingsError(f"{CLEAN_UP_VARIABLE} cannot be read: {error.title}") from error
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:

@@ -2,8 +2,9 @@
 
 from speculative_api.model_buckets import bucket_of
 from speculative_api.model_files import HUB
+from speculative_worker import uses
 from speculative_worker.bucket_downloads import bucket_downloaded, verify_bucket
-from speculative_worker.cache import Downloaded, Progress
+from speculative_worker.cache import Downloaded, Progress, cache_folder
 from speculative_worker.downloads import downloaded, verify
 
 
@@ -12,11 +13,17 @@ def fetched(source: str, cache_directory: str | None, progress: Progress) -> Dow
 
     Raises `WorkerFailure`: ModelNotFound, ModelDamaged, DiskTooSmall or HubUnreachable.
     """
+    cache = cache_folder(cache_directory)
+    uses.begin(cache, source)
     if hub := HUB.match(source):
-        return downloaded(hub["repository"], hub["revision"], cache_directory, progress)
-    if bucket := bucket_of(source):
-        return bucket_downloaded(bucket, cache_directory, progress)
-    return None
+        found = downloaded(hub["repository"], hub["revision"], cache_directory, progress)
+    elif bucket := bucket_of(source):
+        found = bucket_downloaded(bucket, cache_directory, progress)
+    else:
+        return None
+    # Of a hub that was not asked the commit is the folder's name all the same.
+    uses.stamp(cache, source, found.commit or found.folder.name)
+    return found
 
 
 def verified(source: str, found: Downloaded, cache_directory: str | None) -> int:

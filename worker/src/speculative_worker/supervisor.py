@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from speculative_api.conditions import WorkerReason
@@ -194,7 +195,7 @@ class Worker:
 
     async def _watch(self, engine: Engine) -> None:
         progress = asyncio.create_task(self._watch_progress())
-        beside = [asyncio.create_task(self._beat())]
+        beside = [asyncio.create_task(self._beat()), asyncio.create_task(self._stamp_models())]
         if self._certificate is not None:
             beside.append(asyncio.create_task(self._certificate.follow()))
         try:
@@ -205,6 +206,19 @@ class Worker:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _stamp_models(self) -> None:
+        """Says in the cache, now and then, that these models are in use."""
+        directory = self._settings.config.cache_directory
+        if directory is None or not self._state.commits:
+            return
+        # Imported here: a worker over a simulated engine has no models.
+        from speculative_worker.uses import STAMP_SECONDS, stamp
+
+        while True:
+            await asyncio.sleep(STAMP_SECONDS)
+            for source, commit in self._state.commits.items():
+                await asyncio.to_thread(stamp, Path(directory), source, commit)
 
     async def _beat(self) -> None:
         config = self._settings.config

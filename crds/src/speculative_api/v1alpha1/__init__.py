@@ -70,6 +70,8 @@ from speculative_api.v1alpha1.pod import Pod as Pod
 from speculative_api.v1alpha1.pod import Rdma as Rdma
 from speculative_api.v1alpha1.pod import Spot as Spot
 from speculative_api.v1alpha1.rollout import Capacity as Capacity
+from speculative_api.v1alpha1.rollout import CleanUp as CleanUp
+from speculative_api.v1alpha1.rollout import CleanUpMode as CleanUpMode
 from speculative_api.v1alpha1.rollout import Guard as Guard
 from speculative_api.v1alpha1.rollout import GuardKeep as GuardKeep
 from speculative_api.v1alpha1.rollout import InconclusivePolicy as InconclusivePolicy

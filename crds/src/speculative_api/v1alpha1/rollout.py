@@ -139,6 +139,30 @@ class Capacity(StrEnum):
     IN_PLACE = "InPlace"
 
 
+class CleanUpMode(StrEnum):
+    """What is done with models that nobody uses."""
+
+    REPORT = "Report"
+    REMOVE = "Remove"
+
+
+class CleanUp(Model):
+    """What becomes of fetched models in the cache that no revision uses any more."""
+
+    mode: CleanUpMode = Field(
+        default=CleanUpMode.REPORT,
+        description="Report: they are listed with their sizes in the event ModelsDownloaded and "
+        "in the Job's log, and nothing is touched. Remove: they are removed, and listed likewise. "
+        "Default Report.",
+    )
+    unused_hours: int = Field(
+        default=168,
+        ge=1,
+        le=8760,
+        description="Only what no pod of any installation has used for so long. Default 168.",
+    )
+
+
 class Rollout(Model):
     """How a new revision is tried."""
 
@@ -165,6 +189,12 @@ class Rollout(Model):
             "with capacity InPlace the canary's pod is one of stable's, which has to serve every "
             "user during shadow: leave the shadow step out or use capacity Surge",
             ".steps",
+        ),
+        rule(
+            "!has(self.cleanUp) || self.download == 'Job'",
+            "a download Job cleans up before it fetches: set rollout.download Job, or leave "
+            "rollout.cleanUp out",
+            ".cleanUp",
         ),
     )
 
@@ -207,6 +237,14 @@ class Rollout(Model):
         "file is held against the checksums of where it came from. Files that are whole are not "
         "fetched again by the next attempt. progressDeadlineSeconds counts for it, and anew for "
         "the pods. Default InPod.",
+    )
+    clean_up: CleanUp | None = Field(
+        default=None,
+        description="Fetched models in the claim of modelCache that nobody uses any more are "
+        "listed or removed by the download Job, before it fetches. Kept is what any resource of "
+        "the namespace or any revision that is still recorded names, what a pod has used within "
+        "unusedHours, and what was not fetched by a worker or a Job of this operator. Absent: "
+        "nothing is looked at.",
     )
     max_rollbacks_per_hour: int = Field(
         default=0,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from speculative_api import labels
+from speculative_api.v1alpha1 import CleanUpMode
+from speculative_api.worker import CLEAN_UP_VARIABLE, CacheCleanUp
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.volumes import CACHE_DIRECTORY
@@ -93,7 +95,7 @@ def preflight_jobs(
         template = pod_template(snapshot.words, name=snapshot.name, settings=settings)
     else:
         return ()
-    stage = _STAGES[check.stage]
+    stage, wish = _STAGES[check.stage], _clean_up(snapshot)
     own = names.component_labels(snapshot.name, stage.component)
     deadline = snapshot.spec.rollout.progress_deadline_seconds + DEADLINE_MARGIN_SECONDS
     job = {
@@ -108,10 +110,20 @@ def preflight_jobs(
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": deadline,
             "podFailurePolicy": _failure_policy(),
-            "template": {"metadata": {"labels": own}, "spec": _pod(template["spec"], stage)},
+            "template": {"metadata": {"labels": own}, "spec": _pod(template["spec"], stage, wish)},
         },
     }
     return (job,)
+
+
+def _clean_up(snapshot: Snapshot) -> CacheCleanUp | None:
+    """What the Job is to do with models that nobody uses; None: it leaves the cache alone."""
+    asked, in_use = snapshot.spec.rollout.clean_up, snapshot.models_in_use
+    if asked is None or in_use is None:
+        return None
+    return CacheCleanUp(
+        removes=asked.mode is CleanUpMode.REMOVE, unused_hours=asked.unused_hours, in_use=in_use
+    )
 
 
 def _failure_policy() -> Body:
@@ -126,7 +138,7 @@ def _failure_policy() -> Body:
     }
 
 
-def _pod(worker: Mapping[str, Any], stage: _Stage) -> Body:
+def _pod(worker: Mapping[str, Any], stage: _Stage, wish: CacheCleanUp | None) -> Body:
     """A pod on the same kind of node that holds nothing of it.
 
     The check is one that the profile *restricted* takes, unless a model lies on the node; a
@@ -143,7 +155,7 @@ def _pod(worker: Mapping[str, Any], stage: _Stage) -> Body:
             **({} if stage.writes else _NOBODY),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(worker["containers"][0], named, stage)],
+        "containers": [_container(worker["containers"][0], named, stage, wish)],
         "volumes": copy.deepcopy(volumes),
     }
     # Of the affinity only what concerns nodes: where two workers may not share a node, or are
@@ -153,10 +165,15 @@ def _pod(worker: Mapping[str, Any], stage: _Stage) -> Body:
     return spec | {key: copy.deepcopy(worker[key]) for key in _KEPT if key in worker}
 
 
-def _container(worker: Mapping[str, Any], volumes: set[str], stage: _Stage) -> Body:
+def _container(
+    worker: Mapping[str, Any], volumes: set[str], stage: _Stage, wish: CacheCleanUp | None
+) -> Body:
     # A GPU runtime shows every GPU of the node to a container that asks for none.
     hidden = "NVIDIA_VISIBLE_DEVICES"
     variables = [item for item in worker.get("env", ()) if item["name"] != hidden]
+    if wish is not None:
+        said = wish.model_dump_json(by_alias=True)
+        variables.append({"name": CLEAN_UP_VARIABLE, "value": said})
     mounts = [item for item in worker.get("volumeMounts", ()) if item["name"] in volumes]
     container: Body = {
         "name": CONTAINER,
