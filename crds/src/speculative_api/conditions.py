@@ -195,6 +195,7 @@ class WorkerReason(StrEnum):
     DRAFT_MISMATCH = "DraftMismatch"
     MODEL_NOT_FOUND = "ModelNotFound"
     DISK_TOO_SMALL = "DiskTooSmall"
+    CACHE_UNWRITABLE = "CacheUnwritable"
     HUB_UNREACHABLE = "HubUnreachable"
     MODEL_DAMAGED = "ModelDamaged"
     INVALID_ARGUMENTS = "InvalidArguments"

@@ -155,6 +155,8 @@ class HubFiles:
         place = f"hf://{self._repository}" + (f"/{name}" if name else "")
         try:
             yield
+        except errors.HFValidationError as error:
+            raise NotHere(f"{place}: {error}", Why.REFUSED) from error
         except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
             # HTTPError is that of the HTTP library which this hub version uses.
             first_line = str(error).strip().partition("\n")[0][:200]
@@ -169,13 +171,13 @@ class HubFiles:
 def cached_folder(repository: str, revision: str | None, cache: Path) -> Path | None:
     """The folder of a model that a cache of the hub's library has; None where it has none."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(
             snapshot_download(repository, revision=revision, cache_dir=cache, local_files_only=True)
         )
-    except (LocalEntryNotFoundError, OSError):
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
         return None
 
 

@@ -10,6 +10,8 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from speculative_worker.settings import Settings
 
 
@@ -48,21 +50,54 @@ def _run() -> int:
     from speculative_worker.supervisor import run
 
     settings = _settings()
-    return asyncio.run(run(settings)) if settings is not None else 2
+    if settings is None:
+        return 2
+    return _end(_with_last_words(lambda: asyncio.run(run(settings)), settings))
+
+
+def _end(code: int) -> NoReturn:
+    """Without the interpreter's own end, which waits for every thread.
+
+    A library's may have a download in hand, and the kubelet would kill us before that is done.
+    """
+    import os
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _preflight() -> int:
     from speculative_worker.checking import run_check
 
     settings = _settings()
-    return run_check(settings) if settings is not None else 2
+    return _with_last_words(lambda: run_check(settings), settings) if settings is not None else 2
 
 
 def _download() -> int:
     from speculative_worker.fetching import run_download
 
     settings = _settings()
-    return run_download(settings) if settings is not None else 2
+    return _with_last_words(lambda: run_download(settings), settings) if settings is not None else 2
+
+
+def _with_last_words(work: "Callable[[], int]", settings: "Settings") -> int:
+    """Does the work; what nobody foresaw becomes last words, too, and not only a traceback."""
+    from speculative_api.conditions import WorkerReason
+    from speculative_worker import termination
+    from speculative_worker.errors import WorkerFailure
+
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 (what nobody foresaw has no type)
+        import traceback
+
+        traceback.print_exc()
+        detail = f"the worker itself failed: {type(error).__name__}: {error}"
+        failure = WorkerFailure(WorkerReason.ENGINE_CRASHED, detail, retryable=True)
+        text = termination.message(failure, secrets=settings.secrets)
+        termination.write(text, settings.termination_path)
+        return 1
 
 
 def _settings() -> "Settings | None":

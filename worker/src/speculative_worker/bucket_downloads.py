@@ -25,6 +25,7 @@ from speculative_worker.cache import (
     Progress,
     Watch,
     cache_folder,
+    disk_failure,
     require_room,
     sweep,
 )
@@ -59,17 +60,19 @@ def bucket_downloaded(
             raise failure_of(error) from error
         log("bucket-away", model=model.source, version=kept, why=str(error)[:200])
         return Downloaded(folder / "snapshots" / kept, kept)
-    (folder / "blobs").mkdir(parents=True, exist_ok=True)
-    sweep(folder)
-    missing = missing_bytes(folder, bucket.wanted())
-    require_room(model.source, missing, cache)
-    log("download-started", model=model.source, version=bucket.version, bytes=missing)
     try:
+        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+        sweep(folder)
+        missing = missing_bytes(folder, bucket.wanted())
+        require_room(model.source, missing, cache)
+        log("download-started", model=model.source, version=bucket.version, bytes=missing)
         with Watch(model.source, folder, missing, progress):
             _fetch_all(bucket, folder)
+        snapshot = _linked(folder, bucket)
     except NotHere as error:
         raise failure_of(error) from error
-    snapshot = _linked(folder, bucket)
+    except OSError as error:
+        raise disk_failure(model.source, error, cache) from error
     log("download-done", model=model.source, version=bucket.version)
     return Downloaded(snapshot, bucket.version)
 

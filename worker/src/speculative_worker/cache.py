@@ -5,6 +5,7 @@ models too, so that one library can look after both.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -23,6 +24,10 @@ LOOK_SECONDS: Final = 1.0
 _LEFT_SECONDS: Final = 3600.0
 """A part of a file that nobody has written to for so long was left by a process that is gone."""
 _STEP_PERCENT: Final = 10
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_BROKEN: Final = (errno.EROFS, errno.EIO, errno.ESTALE)
+"""Of a file that is written; the library's errors do not name it then."""
 _GIBIBYTE: Final = 2**30
 
 Progress = Callable[[str], None]
@@ -70,6 +75,25 @@ def too_large(name: str, missing_bytes: int, cache: Path, free: int) -> WorkerFa
         "free; give modelCache a larger claim, or the container more ephemeral storage",
         retryable=False,
     )
+
+
+def disk_failure(name: str, error: OSError, cache: Path) -> WorkerFailure:
+    """What the disk says while a model is written to it."""
+    said = f"{name}: {cache} can't be written ({type(error).__name__}: {error.strerror})"
+    if error.errno in _FULL:
+        # The next attempt holds what is still missing against what is free, with both numbers.
+        text = f"{said}; the disk became full while it was fetched"
+        return WorkerFailure(WorkerReason.DISK_TOO_SMALL, text, retryable=True)
+    lasting = error.errno in _FORBIDDEN
+    advice = f"; user {os.getuid()} needs to write there" if lasting else ""
+    return WorkerFailure(WorkerReason.CACHE_UNWRITABLE, said + advice, retryable=not lasting)
+
+
+def is_of_disk(error: BaseException) -> bool:
+    """Whether an error tells of the disk, and not of a line: both are OSErrors."""
+    if not isinstance(error, OSError) or isinstance(error, ConnectionError | TimeoutError):
+        return False
+    return error.errno in _FULL or error.errno in _BROKEN or error.filename is not None
 
 
 def size_text(count: int) -> str:

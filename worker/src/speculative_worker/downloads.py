@@ -19,6 +19,8 @@ from speculative_worker.cache import (
     Progress,
     Watch,
     cache_folder,
+    disk_failure,
+    is_of_disk,
     require_room,
     sweep,
 )
@@ -61,7 +63,11 @@ def downloaded(
                 cache_dir=cache,
                 ignore_patterns=list(UNWANTED),
             )
+    except errors.HFValidationError as error:
+        raise _refused(name, error) from error
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]
+        if isinstance(error, OSError) and is_of_disk(error):
+            raise disk_failure(name, error, cache) from error
         # HTTPError is that of the HTTP library which this hub version uses, in whatever module;
         # OfflineModeIsEnabled, LocalEntryNotFoundError and socket errors are OSErrors.
         if status_of(error) in REFUSALS:
