@@ -187,9 +187,10 @@ def after_shadow(api: FakeApi) -> JudgedShadow:
     later = replace(snapshot, now=snapshot.now + timedelta(seconds=40))
     body = config_map(later, by_copies, body)
     assert "shadow.json" not in body["data"]
+    by_users = replace(failed, began_at=snapshot.now.timestamp() + 60)
     for seconds in (60, 90):
         later = replace(snapshot, now=snapshot.now + timedelta(seconds=seconds))
-        body = config_map(later, replace(failed, began_at=later.now.timestamp()), body)
+        body = config_map(later, by_users, body)
     api.config_maps = [body]
     found = evidence.shadow(body, evidence.trial(body, parse(api.objects["llm/chat"])))
     assert found is not None
