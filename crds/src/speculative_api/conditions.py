@@ -149,7 +149,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.RESTARTS_WORSE: "The canary's containers restart more often than the limit allows.",
     Reason.QUERY_OUTSIDE: "A query's number is beyond its bound, several times in a row.",
     Reason.SOURCE_AWAY: "Whom a metric is asked of does not answer, or not with an answer.",
-    Reason.CANARY_UNHEALTHY: "The canary's pods crash, stall or do not become ready.",
+    Reason.CANARY_UNHEALTHY: "The canary's pods crash or stall, or fail every request.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "The canary was not ready before progressDeadlineSeconds.",
     Reason.DRAFTING: "Draft tokens are being proposed and verified.",
     Reason.REDUCED_TO_ZERO: "Drafting was proved to work; the adaptive draft length is 0 for now, "

@@ -32,11 +32,12 @@ def catastrophe(
     pods = snapshot.pods_of(candidate)
     restarts = snapshot.crashes(candidate)
     stalled = [pod.name for pod in pods if pod.digest is not None and pod.digest.stalled]
-    starved, elsewhere = _out_of_memory(pods), control and snapshot.pods_of(control)
+    starved = _out_of_memory(pods)
+    beside = snapshot.pods_of(control) if control else ()
     if restarts >= RESTARTS_LIMIT:
         last = next((pod.termination.detail for pod in pods if pod.termination), "no last words")
         message = f"{restarts} container restarts (limit {RESTARTS_LIMIT}); {last}"
-    elif starved and not (elsewhere and _out_of_memory(elsewhere)):
+    elif starved and not _out_of_memory(beside):
         pod, reason, detail = starved[0]
         return Catastrophe(reason, f"{pod} ran out of memory, and no pod of stable did: {detail}")
     elif stalled:
