@@ -42,6 +42,47 @@ def test_speculation_in_any_spelling_is_a_conflict(arguments):
     assert "speculation says this already" in refused(engine={"extraArgs": arguments})
 
 
+@pytest.mark.parametrize(
+    "arguments, field",
+    [
+        (["-qfp8"], "target.quantization"),
+        (["-q=fp8"], "target.quantization"),
+        (["-quantization", "fp8"], "target.quantization"),
+        (["-t", "2"], "target.tensorParallelSize"),
+        (["-tp=2"], "target.tensorParallelSize"),
+        (["-s", "{}"], "speculation"),
+    ],
+)
+def test_short_flags_with_their_value_attached_or_cut_short_are_conflicts(arguments, field):
+    assert f"{field} says this already" in refused(engine={"extraArgs": arguments})
+
+
+def test_single_hyphens_of_other_flags_pass():
+    arguments = ["-O3", "-ep", "--seed", "-1", "-cc", "{}"]
+    assert findings(a_spec(engine={"extraArgs": arguments})) == []
+
+
+@pytest.mark.parametrize(
+    "flag", ["--scheduler_cls=x.Y", "--sched", "--async-sched", "--no-async-scheduling"]
+)
+def test_a_scheduler_in_any_spelling_does_not_go_with_one_of_ours(flag):
+    speculation = {**MODEL, "adaptive": {"mode": "Online"}}
+    found = refused(speculation=speculation, engine={"extraArgs": [flag]})
+    assert "mode Online sets the scheduler" in found
+
+
+@pytest.mark.parametrize(
+    "key, says",
+    [
+        ("draft_temperature", "vLLM has no setting for a draft's temperature"),
+        ("draft_model", "speculation.extra.draft_model: use speculation.draft.model"),
+        ("speculative_model", "belongs to earlier engines; use speculation.draft.model"),
+    ],
+)
+def test_a_key_that_no_engine_has_is_said_to_be_none(key, says):
+    assert says in refused(speculation={**MODEL, "extra": {key: "x"}})
+
+
 def test_hyphens_in_a_key_are_a_misspelling():
     extra = {**MODEL, "extra": {"max-model-len": 4096}}
     assert "did you mean max_model_len?" in refused(speculation=extra)
@@ -194,8 +235,9 @@ def test_short_look_ups_and_tools_are_warned_of():
     assert "promptLookupMin 2 is below 8" in found
 
 
-def test_asynchronous_scheduling_is_refused_where_the_engine_refuses_it():
-    asked = {"extraArgs": ["--async-scheduling"]}
+@pytest.mark.parametrize("flag", ["--async-scheduling", "--async_scheduling", "--async-sched"])
+def test_asynchronous_scheduling_is_refused_where_the_engine_refuses_it(flag):
+    asked = {"extraArgs": [flag]}
     assert "engine.extraArgs --async-scheduling: with method NGram" in refused(
         speculation=NGRAM, engine=asked
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from speculative_api import engine_tables as tables
-from speculative_api.engine_request import EngineRequest
+from speculative_api.engine_request import EngineRequest, gives_flag
 
 SCHEDULE_KEY: Final = "num_speculative_tokens_per_batch_size"
 ONLINE_VERSIONS: Final = ("0.32.0",)
@@ -140,7 +140,6 @@ def _online(request: EngineRequest) -> Iterator[str]:
     for key in ("parallel_drafting", "disable_padded_drafter_batch"):
         if request.extra.get(key) is True:
             yield f"speculation.extra.{key}: does not go with {mode}; remove it or use mode: Off"
-    for argument in request.extra_args:
-        flag = argument.partition("=")[0].replace("_", "-")
-        if flag in _OURS:
+    for flag in _OURS:
+        if gives_flag(request.extra_args, flag):
             yield f"engine.extraArgs {flag}: {mode} sets the scheduler; remove it or use mode: Off"

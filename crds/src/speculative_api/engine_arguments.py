@@ -8,6 +8,7 @@ read from the table (`engine_tables`).
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -174,7 +175,7 @@ def _key_problem(key: str, method: str, facts: Facts, *, allow_lossy: bool) -> s
     if field := tables.key_field(key):
         return f"{field} says this already; remove it here"
     if remedy := tables.misnamed_key(key):
-        return f"belongs to earlier engines; {remedy}" if "remote" not in remedy else remedy
+        return remedy
     if key in facts.lossy_keys:
         return None if allow_lossy else f"changes the output; {_LOSSY_REMEDY}"
     known = facts.keys.get(key)
@@ -265,11 +266,20 @@ def _normalised(flag: str, facts: Facts) -> str:
     """The flag as the engine's own parser reads it: hyphens, without `.key` of a JSON flag."""
     if flag.startswith("--"):
         return "--" + flag[2:].partition(".")[0].rstrip("+").replace("_", "-")
-    head = flag.partition(".")[0]
-    for short in sorted(facts.short_flags, key=len, reverse=True):
-        if head == short or (head.startswith(short) and head[len(short) :].isdigit()):
-            return facts.short_flags[short]
-    return head
+    return _of_short(flag.partition(".")[0], facts)
+
+
+def _of_short(head: str, facts: Facts) -> str:
+    """The long form of a short flag, also with its value attached or cut short (`-qfp8`, `-t`)."""
+    shorts = facts.short_flags
+    if head in shorts:
+        return shorts[head]
+    if head[:2] in shorts:
+        return shorts[head[:2]]
+    if named := re.match(r"(-[a-z]+)\d+$", head):
+        head = named[1]
+    meant = [short for short in sorted(shorts, key=len) if short.startswith(head)]
+    return shorts[meant[0]] if meant and len(head) > 1 else head
 
 
 def _flag_problem(flag: str, facts: Facts) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from speculative_api import engine_tables as tables
-from speculative_api.engine_request import EngineRequest
+from speculative_api.engine_request import EngineRequest, gives_flag
 from speculative_api.engine_tables import Verdict
 from speculative_api.model_buckets import bucket_of
 from speculative_api.model_images import image_of
@@ -54,7 +54,6 @@ def features(request: EngineRequest) -> dict[str, str]:
     """The features that a request has, each with its value as a person would write it."""
     draft, target = request.draft_tensor_parallel_size, request.tensor_parallel_size
     percent = request.gpu_memory_utilization_percent
-    flags = {_plain(argument) for argument in request.extra_args}
     asked = {
         "pipelineParallel": request.pipeline_parallel_size > 1,
         "dataParallel": request.data_parallel_size > 1,
@@ -63,8 +62,8 @@ def features(request: EngineRequest) -> dict[str, str]:
         "schedule": "num_speculative_tokens_per_batch_size" in request.extra,
         "draftTensorParallel": draft > 1,
         "unequalDraftTensorParallel": request.has_draft and draft != target,
-        "chunkedPrefill": "--enable-chunked-prefill" in flags,
-        "asyncScheduling": "--async-scheduling" in flags,
+        "chunkedPrefill": gives_flag(request.extra_args, "--enable-chunked-prefill"),
+        "asyncScheduling": gives_flag(request.extra_args, "--async-scheduling"),
         "unpaddedDrafts": request.extra.get("disable_padded_drafter_batch") is True,
         "adaptiveVerification": request.extra.get("enable_adaptive_verification") is True,
         "highUtilisation": percent >= HIGH_UTILIZATION_PERCENT,
@@ -184,17 +183,13 @@ def _tool_calls(request: EngineRequest) -> Iterable[str]:
     if (
         request.method in _LOOKUPS
         and shortest < SHORT_LOOKUP_TOKENS
-        and "--enable-auto-tool-choice" in {_plain(argument) for argument in request.extra_args}
+        and gives_flag(request.extra_args, "--enable-auto-tool-choice")
     ):
         yield (
             f"speculation.ngram.promptLookupMin {shortest} is below {SHORT_LOOKUP_TOKENS} while "
             "tools are called: such short look-ups were reported to garble tool calls "
             "(vllm#40875)"
         )
-
-
-def _plain(argument: str) -> str:
-    return argument.partition("=")[0].replace("_", "-")
 
 
 def _floats(image: str) -> bool:

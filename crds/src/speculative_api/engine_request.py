@@ -5,7 +5,7 @@ operator and `lint` make it of a spec (`request_of`), the worker of what it was
 told, so that both judge by the same rules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,15 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         max_num_seqs=engine.max_num_seqs,
         gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,
     )
+
+
+def gives_flag(arguments: Iterable[str], flag: str) -> bool:
+    """Whether a flag is among the arguments as the engine's parser reads them.
+
+    It takes underscores for hyphens, and the beginning of a flag for the flag.
+    """
+    given = (argument.partition("=")[0].replace("_", "-") for argument in arguments)
+    return any(len(each) > 2 and flag.startswith(each) for each in given if each.startswith("--"))
 
 
 def _models(spec: SpeculativeDeploymentSpec) -> dict[str, str]:
