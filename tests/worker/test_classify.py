@@ -33,6 +33,28 @@ OSError: /models/x does not appear to have a file named config.json. Checkout \
 'https://huggingface.co//models/x/tree/main' for available files."""
 NO_WEIGHTS = "RuntimeError: Cannot find any model weights with `/models/x`"
 KV = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+SEGMENT = """\
+misc/shmutils.cc:87 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Xk2 (size \
+9637888), error: No space left on device (28)
+torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3557, unhandled system error"""
+NCCL = """\
+torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3557, unhandled system \
+error (run with NCCL_DEBUG=INFO for details), NCCL version 2.29.7
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed"""
+CUDA_AFTER_NCCL = CUDA + "\ntorch.distributed.DistBackendError: NCCL error: remote process exited"
+OLD_DRIVER = """\
+RuntimeError: The NVIDIA driver on your system is too old (found version 12040). Please update \
+your GPU driver"""
+NO_KERNEL = (
+    "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+)
+NO_DRIVER = (
+    "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
+)
+NO_DEVICE = "RuntimeError: Failed to infer device type, please set the environment variable ..."
+NVML = "pynvml.NVMLError_LibRmVersionMismatch: Failed to initialize NVML: Driver/library version mismatch"
+PORT = "OSError: [Errno 98] Address already in use"
+DISK = "OSError: [Errno 28] No space left on device: '/tmp/x'"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +72,17 @@ KV = "ValueError: No available memory for the cache blocks. Try increasing `gpu_
         pytest.param(GATED, 1, "ModelNotFound", False, id="gated"),
         pytest.param(MISSING, 1, "ModelNotFound", False, id="no config.json"),
         pytest.param(NO_WEIGHTS, 1, "ModelNotFound", False, id="no weights"),
+        pytest.param(SEGMENT, 1, "GpuCommunication", False, id="shared memory too small"),
+        pytest.param("Bus error (core dumped)", -7, "GpuCommunication", False, id="bus error"),
+        pytest.param(NCCL, 1, "GpuCommunication", True, id="nccl"),
+        pytest.param(CUDA_AFTER_NCCL, 1, "GpuMemory", False, id="nccl as a consequence"),
+        pytest.param(OLD_DRIVER, 1, "GpuDriver", False, id="driver too old"),
+        pytest.param(NO_KERNEL, 1, "GpuDriver", False, id="no kernels for this GPU"),
+        pytest.param(NO_DRIVER, 1, "GpuDriver", True, id="no driver"),
+        pytest.param(NO_DEVICE, 1, "GpuDriver", True, id="no device"),
+        pytest.param(NVML, 1, "GpuDriver", True, id="driver and library"),
+        pytest.param(PORT, 1, "PortTaken", True, id="port"),
+        pytest.param(DISK, 1, "HostMemory", False, id="disk full"),
         pytest.param("Segmentation fault", -11, "EngineCrashed", True, id="unknown signal"),
         pytest.param("something new", 1, "EngineCrashed", True, id="unknown text"),
         pytest.param("", -9, "EngineCrashed", True, id="killed by somebody"),

@@ -79,9 +79,34 @@ RULES: Final[tuple[Rule, ...]] = (
         retryable_while_serving=True,
     ),
     _rule(
+        "shared memory",
+        r"bus error|shared memory segment|/dev/shm.{0,80}no space left|no space left.{0,80}/dev/shm"
+        r"|unable to (open|allocate|write to) shared memory",
+        WorkerReason.GPU_COMMUNICATION,
+        "the shared memory between the engine's processes is too small: raise pod.shmSize, and "
+        "the memory limit that it counts inside",
+    ),
+    _rule(
+        "driver too old",
+        r"cuda driver version is insufficient|nvidia driver on your system is too old"
+        r"|no kernel image is available for execution",
+        WorkerReason.GPU_DRIVER,
+        "the image's CUDA does not fit this node's driver or GPU: choose an engine.image built for "
+        "it, or other nodes with pod.nodeSelector",
+    ),
+    _rule(
+        "driver",
+        r"found no nvidia driver|no cuda gpus are available|failed to infer device type"
+        r"|no cuda-capable device|system not yet initialized|driver/library version mismatch"
+        r"|nvml.{0,40}(driver not loaded|not found)|libcuda\.so\S*: cannot open shared object",
+        WorkerReason.GPU_DRIVER,
+        "no GPU is usable in this container: check the node's driver and device plugin",
+        retryable=True,
+    ),
+    _rule(
         "host memory",
         r"cannot allocate memory|std::bad_alloc|(?<!cuda )memoryerror\b|no space left on device"
-        r"|bus error|less than desired cpu memory|allocation is less than requested memory for kv",
+        r"|less than desired cpu memory|allocation is less than requested memory for kv",
         WorkerReason.HOST_MEMORY,
         _ADVICE_HOST_MEMORY,
         retryable_while_serving=True,
@@ -124,6 +149,23 @@ RULES: Final[tuple[Rule, ...]] = (
         WorkerReason.INVALID_ARGUMENTS,
         "the engine refuses its arguments: check engine.extraArgs, speculation.extra and the "
         "engine's version",
+    ),
+    _rule(
+        "communication",
+        r"nccl (error|failure)|nccl(unhandled|system|internal|remote|invalid)\w*error"
+        r"|distbackenderror|watchdog caught collective operation timeout",
+        WorkerReason.GPU_COMMUNICATION,
+        "the GPUs of this pod can't talk to each other: look for NCCL's own warning above, and set "
+        "NCCL_DEBUG=INFO in pod.env to see more",
+        retryable=True,
+    ),
+    _rule(
+        "port",
+        r"address already in use|errno 98\b|port \d+ is already in use",
+        WorkerReason.PORT_TAKEN,
+        "a port of the engine is taken: by another container of this pod, or because of a variable "
+        "such as VLLM_PORT in pod.env",
+        retryable=True,
     ),
 )
 """In order; the first that matches wins."""
