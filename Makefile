@@ -72,7 +72,8 @@ test-fast: .venv/synced  ## no cluster, about a minute
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
 	$(BIN)/pytest tests -m "(cluster or slow) and not vllm" -n 2 --dist loadfile
 
-test-vllm: .venv/synced images  ## what is rendered, read by vLLM's own configuration classes
+test-vllm: .venv/synced images  ## what is rendered, read by five releases' own configuration classes
+	$(TOOL) engines
 	$(BIN)/pytest tests -m vllm
 
 e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulated engines

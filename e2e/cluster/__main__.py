@@ -15,6 +15,7 @@ from .builder import engine_answers
 from .commands import say
 from .images import CLUSTER_IMAGES, build_local_images
 from .model import make_model
+from .other_engines import fetch_releases
 from .settings import ClusterError, Settings, current_settings
 from .store import load_images
 from .tools import uv_program
@@ -32,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     pod = verbs.add_parser("vllm-pod", help="run one vLLM pod by hand and ask it once")
     pod.add_argument("--keep", action="store_true", help="leave the pod running")
     verbs.add_parser("status", help="say what runs; exit status 1 where the node is not Ready")
+    verbs.add_parser("engines", help="fetch the Python files of other vLLM releases")
     verbs.add_parser("plan", help="print the commands that CLUSTER=kind runs")
     verbs.add_parser("uv", help="print the path of uv, installed where it is missing")
     verbs.add_parser("kubeconfig", help="print the path of the kubeconfig")
@@ -92,6 +94,8 @@ def _look(arguments: argparse.Namespace, settings: Settings) -> int | None:
         say(str(settings.kubeconfig))
     elif arguments.verb == "plan":
         _plan(settings)
+    elif arguments.verb == "engines":
+        fetch_releases(settings)
     elif arguments.verb == "uv":
         with redirect_stdout(sys.stderr):
             program = uv_program(settings)

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 from tests.worker.adaptive_model import Engine, a_cost
 
 from speculative_worker.adaptive.acceptance import Acceptance
-from speculative_worker.adaptive.controller import Controller, _bucket_of, ranges_of
+from speculative_worker.adaptive.controller import (
+    LOOK_SECONDS,
+    TRIAL_STEPS,
+    Controller,
+    _bucket_of,
+    ranges_of,
+)
 from speculative_worker.adaptive.cost import StepCost
 
 GPU = a_cost(0.02, 0.0015, 0.00002)
@@ -140,6 +146,79 @@ def test_at_length_0_trials_lose_little():
     engine.run(controller, batch=4, seconds=300)
     assert used(engine, 4, before) >= 0.98
     assert engine.lengths[1] > before.get(1, 0), "it still looks now and then"
+
+
+def test_a_length_too_dear_to_try_keeps_no_other_one_waiting():
+    """Length 4 takes five times as long as 0, and 1 is about as good."""
+    engine = Engine(a_cost(0.01, 0.0, 0.01), [0.9, 0.05], largest=4)
+    engine.run(a_controller(largest=4), batch=16, seconds=100)
+    looks = 100 / LOOK_SECONDS
+    assert engine.lengths[1] >= looks + 4 * TRIAL_STEPS
+
+
+def test_two_lengths_that_are_close_are_told_apart_by_more_trials():
+    """One is 8 percent better, and five noisy steps of each say nothing."""
+    shares = []
+    for seed in range(4):
+        engine = Engine(look_up_here, [0.75, 0.9], largest=4, seed=seed, noise=0.15)
+        controller = a_controller(largest=4, max_batch=16)
+        for _ in range(200):
+            engine.step(controller, 16)
+        before = dict(engine.lengths)
+        for _ in range(200):
+            engine.step(controller, 16)
+        shares.append(used(engine, 16, before))
+    assert sum(shares) / len(shares) >= 0.96
+
+
+def plain(batch):
+    """Seconds of a step without drafts: SmolLM2-135M on one core, 22 tokens/s alone, 43 of 4."""
+    return 0.029 + 0.0157 * batch
+
+
+def drafting_here(share):
+    """A step that verifies on that core; each pass of the drafter costs a share of a plain one."""
+
+    def seconds(batch, verified, drafted):
+        return plain(batch * (1 + verified)) + share * plain(batch) * max(1, drafted)
+
+    return seconds
+
+
+def look_up_here(batch, verified, drafted):
+    return plain(batch * (1 + verified))
+
+
+CELLS = {
+    "n-gram, copies": (look_up_here, [0.75, 0.9]),
+    "n-gram, free text": (look_up_here, [0.05, 0.3]),
+    "perfect draft": (drafting_here(1.0), [1.0]),
+    "useless draft": (drafting_here(8 / 30), [0.014]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [1, 4, 16])
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_cells_of_the_bench_as_long_as_the_bench_runs_them(cell, streams):
+    """make bench-adaptive: three runs to learn, eight that count, 96 or 48 tokens a stream."""
+    cost, chances = CELLS[cell]
+    tokens, shares = 96 if streams <= 4 else 48, []
+    for seed in range(4):
+        engine = Engine(cost, chances, largest=4, seed=seed, noise=0.1)
+        controller = a_controller(largest=4, max_batch=16)
+        until(engine, controller, streams, 3 * tokens)
+        before = dict(engine.lengths)
+        until(engine, controller, streams, 8 * tokens)
+        shares.append(used(engine, streams, before))
+    assert sum(shares) / len(shares) >= 0.95
+
+
+def until(engine, controller, streams, tokens):
+    """Steps until each stream has so many more tokens."""
+    begun = engine.tokens
+    while engine.tokens - begun < streams * tokens:
+        engine.step(controller, streams)
 
 
 def test_a_new_batch_size_begins_with_what_its_neighbour_uses():

@@ -36,7 +36,7 @@ KV = "ValueError: No available memory for the cache blocks. Try increasing `gpu_
 SEGMENT = """\
 misc/shmutils.cc:87 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Xk2 (size \
 9637888), error: No space left on device (28)
-torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3557, unhandled system error"""
+torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3557, unhandled error"""
 NCCL = """\
 torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3557, unhandled system \
 error (run with NCCL_DEBUG=INFO for details), NCCL version 2.29.7
@@ -52,7 +52,7 @@ NO_DRIVER = (
     "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
 )
 NO_DEVICE = "RuntimeError: Failed to infer device type, please set the environment variable ..."
-NVML = "pynvml.NVMLError_LibRmVersionMismatch: Failed to initialize NVML: Driver/library version mismatch"
+NVML = "pynvml.NVMLError: Failed to initialize NVML: Driver/library version mismatch"
 PORT = "OSError: [Errno 98] Address already in use"
 DISK = "OSError: [Errno 28] No space left on device: '/tmp/x'"
 

@@ -1,6 +1,9 @@
 """Every method's rendered command line, read by vLLM's own parser and configuration classes.
 
-Runs in the worker's image (no cluster, no weights): `make images` builds it.
+Runs in the worker's image (no cluster, no weights), with the release in it and
+with the Python files of others before it on the path: `make test-vllm` builds
+and fetches what it needs. What the table says of a release is compared with
+what the release itself says.
 """
 
 import json
@@ -10,9 +13,12 @@ from pathlib import Path
 import pytest
 from e2e.cluster.builder import buildah, image_exists
 from e2e.cluster.images import WORKER_IMAGE
+from e2e.cluster.other_engines import OTHER_RELEASES, release_folder
 from e2e.cluster.settings import current_settings
 from tests.worker.a_worker import a_config
 
+from speculative_api.engine_arguments import argument_findings
+from speculative_api.engine_tables import facts_of, refused_flags, table
 from speculative_worker.arguments import engine_command
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -64,23 +70,42 @@ MODELS = {
     "dflash": {**QWEN, "architectures": ["DFlashDraftModel"], "dflash_config": BLOCKS},
 }
 METHODS = {
-    "None": ("llama", None, None),
-    "NGram": ("llama", None, "ngram"),
-    "NGramGPU": ("llama", None, "ngram_gpu"),
-    "Suffix": ("llama", None, "suffix"),
-    "Custom": ("llama", None, "custom_class"),
-    "DraftModel": ("llama", "draft", "draft_model"),
-    "Eagle": ("llama", "draft", "eagle"),
-    "Eagle3": ("llama", "eagle3", "eagle3"),
-    "Medusa": ("llama", "medusa", "medusa"),
-    "MTP": ("next", None, "mtp"),
-    "DFlash": ("qwen", "dflash", "dflash"),
+    "None": ("llama", None),
+    "NGram": ("llama", None),
+    "NGramGPU": ("llama", None),
+    "Suffix": ("llama", None),
+    "Custom": ("llama", None),
+    "DraftModel": ("llama", "draft"),
+    "Eagle": ("llama", "draft"),
+    "Eagle3": ("llama", "eagle3"),
+    "Medusa": ("llama", "medusa"),
+    "MTP": ("next", None),
+    "DFlash": ("qwen", "dflash"),
 }
+"""Target and draft of each; DSpark and MLPSpeculator have no configuration without weights."""
+IMAGE_RELEASE = "0.32.0"
+RELEASES = (*OTHER_RELEASES, IMAGE_RELEASE)
+NOT_OFFERED = {"mlp_speculator", "extract_hidden_states"}
+"""Names that the releases still know or use for something else than speculation."""
+INSIDE = {
+    *("draft_model_config", "draft_parallel_config", "target_model_config"),
+    "target_parallel_config",
+}
+"""Fields that the engine fills in itself."""
+OFF_ANYWAY = {"--no-data-parallel-hybrid-lb", "--no-data-parallel-external-lb"}
 
 
-def command(target, draft, speculation):
+def methods_of(version):
+    return [method for method in METHODS if method in {"None", *facts_of(version).methods}]
+
+
+def command(version, method):
+    target, draft = METHODS[method]
+    config = a_config(
+        speculation=a_speculation(method, draft), maxModelLen=256, engineVersion=version
+    )
     words = engine_command(
-        a_config(speculation=speculation, maxModelLen=256, engineVersion="0.32.0"),
+        config,
         target_path=f"/models/{target}",
         draft_path=f"/models/{draft}" if draft else None,
         port=8000,
@@ -100,8 +125,8 @@ def a_speculation(method, draft):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """What vLLM made of each command line."""
+def run_in_image(tmp_path_factory):
+    """Runs a release on arguments; the JSON it answers."""
     settings = current_settings()
     tool = buildah(settings)
     if not image_exists(WORKER_IMAGE, prefix=tool):
@@ -110,17 +135,37 @@ def found(tmp_path_factory):
     for name, config in MODELS.items():
         (models / name).mkdir()
         (models / name / "config.json").write_text(json.dumps(config))
-    asked = {m: command(t, d, a_speculation(m, d)) for m, (t, d, _) in METHODS.items()}
-    asked["nonsense"] = [*asked["None"], "--speculative-config", '{"method": "eagle9"}']
     container = output([*tool, "from", "--pull-never", WORKER_IMAGE]).strip()
-    try:
+
+    def run(version, asked):
         mounts = [f"--volume={models}:/models:ro", f"--volume={HERE}:/work:ro"]
-        run = [*tool, "run", "--isolation=chroot", *mounts, container, "--"]
         environment = ["env", "HF_HUB_OFFLINE=1", "VLLM_LOGGING_LEVEL=ERROR"]
-        text = output([*run, *environment, "python3", "/work/parse.py"], given=json.dumps(asked))
+        if version != IMAGE_RELEASE:
+            folder = release_folder(settings, version)
+            if not folder.exists():
+                pytest.skip(f"{folder} is not there: python3 -m e2e.cluster engines")
+            # Written to: its byte code stays beside it for the next run.
+            mounts.append(f"--volume={folder}:/other")
+            environment.append("PYTHONPATH=/other")
+        inside = [*environment, "python3", "/work/parse.py"]
+        command = [*tool, "run", "--isolation=chroot", *mounts, container, "--", *inside]
+        text = output(command, given=json.dumps(asked))
+        return json.loads(text.partition("RESULT")[2])
+
+    try:
+        yield run
     finally:
         output([*tool, "rm", container])
-    return json.loads(text.partition("RESULT")[2])
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def release(request, run_in_image):
+    """A release: its version, what it made of each command line, and what it takes."""
+    asked = {method: command(request.param, method) for method in methods_of(request.param)}
+    asked["nonsense"] = [*asked["None"], "--speculative-config", '{"method": "eagle9"}']
+    found = run_in_image(request.param, asked)
+    assert found["version"] == request.param
+    return found
 
 
 def output(command, *, given=""):
@@ -129,14 +174,50 @@ def output(command, *, given=""):
     return done.stdout
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_engine_reads_what_is_rendered(found, method):
-    _, _, name = METHODS[method]
-    if name is None:
-        assert found[method] is None
-    else:
-        assert (found[method]["method"], found[method]["tokens"]) == (name, 3), found[method]
+def test_the_engine_reads_what_is_rendered_for_every_method_it_has(release):
+    version, parsed = release["version"], release["parsed"]
+    assert parsed["None"] is None
+    expected = {
+        method: (facts_of(version).methods[method], 3)
+        for method in methods_of(version)
+        if method != "None"
+    }
+    found = {method: parsed[method] for method in expected}
+    assert all(isinstance(each, dict) for each in found.values()), found
+    assert {name: (each["method"], each["tokens"]) for name, each in found.items()} == expected
 
 
-def test_the_engine_refuses_nonsense(found):
-    assert found["nonsense"].startswith("ValidationError")
+def test_the_engine_refuses_nonsense(release):
+    assert release["parsed"]["nonsense"].startswith("ValidationError")
+
+
+def test_the_methods_of_the_table_are_those_of_the_release(release):
+    facts = facts_of(release["version"])
+    ours = {*facts.methods.values(), *facts.aliases}
+    # Spelt in several ways where the engine has several classes for one method.
+    assert ours <= set(release["methods"])
+    known = {*ours, *NOT_OFFERED}
+    assert set(release["methods"]) <= known, "methods that the table lacks"
+
+
+def test_the_keys_of_the_table_are_those_of_the_release(release):
+    facts, taken = facts_of(release["version"]), set(release["keys"])
+    assert {*facts.keys, *facts.lossy_keys} <= taken
+    said_by_fields = {row["key"] for row in table()["key_fields"]}
+    assert taken - {*facts.keys, *facts.lossy_keys, *said_by_fields} <= INSIDE
+
+
+def test_the_flags_of_the_table_are_those_of_the_release(release):
+    facts, flags = facts_of(release["version"]), release["flags"]
+    assert not set(facts.flags) - set(flags)
+    for row in (*table()["flags"], *table()["refused_flags"]):
+        if (short := row.get("short")) in flags:
+            assert row["flag"] in flags[short], row
+
+
+def test_every_spelling_of_a_flag_that_a_field_says_is_a_conflict(release):
+    version, flags = release["version"], release["flags"]
+    ours = [*facts_of(version).flags, *refused_flags()]
+    spellings = {each for flag in ours for each in flags.get(flag, ())} - OFF_ANYWAY
+    missed = [each for each in spellings if not argument_findings([each], version=version)]
+    assert not missed

@@ -193,3 +193,28 @@ async def test_silence_and_closed_doors_are_errors():
     async with a_client(port) as client:
         with pytest.raises(HttpError, match="ConnectionRefusedError"):
             await client.post("/", b"{}", seconds=5)
+
+
+@pytest.mark.parametrize(
+    "accepted, taken",
+    [
+        ("gzip", True),
+        ("deflate, gzip;q=0.5", True),
+        ("gzip;q=1.0", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("identity", False),
+        ("", False),
+    ],
+)
+async def test_a_client_says_whether_it_takes_gzip(accepted, taken):
+    seen = []
+
+    async def note(request):
+        seen.append(request.takes_gzip)
+        return Response()
+
+    async with a_server(note) as port, raw(port) as (reader, writer):
+        writer.write(f"GET / HTTP/1.0\r\nAccept-Encoding: {accepted}\r\n\r\n".encode())
+        await asyncio.wait_for(reader.read(), 5)
+    assert seen == [taken]

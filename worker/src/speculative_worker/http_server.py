@@ -34,6 +34,8 @@ class Request:
     """Address of the client; empty when unknown."""
     id: str = ""
     """`x-request-id` as it came; empty where there is none."""
+    takes_gzip: bool = False
+    """Whether the answer may be compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,15 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _takes_gzip(accepted: bytes) -> bool:
+    """Whether `Accept-Encoding` names gzip, other than to refuse it."""
+    for each in accepted.decode("ascii", "replace").lower().split(","):
+        name, _, quality = each.replace(" ", "").partition(";q=")
+        if name == "gzip":
+            return quality.strip("0.") != "" or not quality
+    return False
 
 
 def json_response(content: Any, *, status: int = 200) -> Response:
@@ -176,13 +187,15 @@ class _Connection(asyncio.Protocol):
         head = self._head
         assert head is not None  # noqa: S101 (a message ends after its head)
         peer = self._transport.get_extra_info("peername")
+        headers = dict(head.headers)
         target = head.target.decode("ascii", "replace")
         request = Request(
             method=head.method.decode("ascii", "replace"),
             path=target.partition("?")[0],
             body=bytes(self._body),
             peer=peer[0] if peer else "",
-            id=dict(head.headers).get(b"x-request-id", b"").decode("ascii", "replace"),
+            id=headers.get(b"x-request-id", b"").decode("ascii", "replace"),
+            takes_gzip=_takes_gzip(headers.get(b"accept-encoding", b"")),
         )
         try:
             await self._write(await self._handler(request))

@@ -29,6 +29,13 @@ LOOK_SECONDS: Final = 2.0
 FIRST_WAIT_SECONDS: Final = 2.0
 LONGEST_WAIT_SECONDS: Final = 60.0
 """A length is tried again after 2, 4, 8, … s, at last once a minute."""
+CONTENDER_SHARE: Final = 0.1
+"""A length that seems to lose less than this share is soon tried again, whether or not it is a
+neighbour: what a few steps said of it may be chance, and more of them cost little."""
+DOUBT: Final = 0.3
+"""The same after one step; with more of them it falls as their mean gets truer."""
+CONTENDER_STEPS: Final = 48
+"""Once so many of its steps were timed it waits like the others."""
 SETTLING_STEPS: Final = 8
 """Steps at the best length before a trial, so that there is a level to compare with."""
 
@@ -170,11 +177,17 @@ class Controller:
             if self._loss(bucket, 1, steps=1) <= bucket.budget:
                 self._try(bucket, 1, steps=1, now=now)
                 return
-        due = [k for k in self._neighbours(bucket) if _is_due(bucket.tries.get(k), now)]
-        if due:
-            k = min(due, key=lambda other: bucket.tries.get(other, (0, 0.0)))
-            if self._loss(bucket, k, steps=TRIAL_STEPS) <= bucket.budget:
-                self._try(bucket, k, steps=TRIAL_STEPS, now=now)
+        contenders = self._contenders(bucket)
+        due = [
+            k
+            for k in {*contenders, *self._neighbours(bucket)}
+            if k in contenders or _is_due(bucket.tries.get(k), now)
+        ]
+        # A dear one waits until the budget holds it, and keeps no other one waiting.
+        paid = [k for k in due if self._loss(bucket, k, steps=TRIAL_STEPS) <= bucket.budget]
+        if paid:
+            k = min(paid, key=lambda other: bucket.tries.get(other, (0, 0.0)))
+            self._try(bucket, k, steps=TRIAL_STEPS, now=now)
 
     def _try(self, bucket: _Bucket, k: int, *, steps: int, now: float) -> None:
         bucket.budget = max(0.0, bucket.budget - self._loss(bucket, k, steps=steps))
@@ -185,9 +198,22 @@ class Controller:
 
     def _loss(self, bucket: _Bucket, k: int, *, steps: int) -> float:
         """Seconds that a trial is expected to lose against the best length."""
-        rates = self._rates(bucket)
-        share = max(1 - rates[k] / rates[bucket.k], SMALLEST_LOSS)
+        share = max(self._lost_share(bucket, k), SMALLEST_LOSS)
         return share * steps * bucket.cost.relative()[k] * (bucket.cost.level or 0.0)
+
+    def _lost_share(self, bucket: _Bucket, k: int) -> float:
+        rates = self._rates(bucket)
+        return 1 - rates[k] / rates[bucket.k]
+
+    def _contenders(self, bucket: _Bucket) -> list[int]:
+        """Lengths that may be the best one for all that their few steps say."""
+        return [
+            k
+            for k in range(self.largest + 1)
+            if k != bucket.k
+            and (steps := bucket.cost.steps(k)) < CONTENDER_STEPS
+            and self._lost_share(bucket, k) < max(CONTENDER_SHARE, DOUBT / max(steps, 1) ** 0.5)
+        ]
 
     def _neighbours(self, bucket: _Bucket) -> list[int]:
         """Lengths worth a trial: beside the present one, plain decoding, and the longest."""

@@ -55,6 +55,10 @@ class StepCost:
         """Relative times of all lengths; those never measured lie between their neighbours."""
         return [self._interpolated(k) for k in range(len(self._relative))]
 
+    def steps(self, k: int) -> int:
+        """How many steps of this length were timed."""
+        return self._steps[k]
+
     @property
     def is_settled(self) -> bool:
         """Whether any length was measured: before that there is nothing to compare with."""
