@@ -174,46 +174,48 @@ class Controller:
             return
         if bucket.k == 0 and now - bucket.looked_at >= LOOK_SECONDS:
             bucket.looked_at = now
-            if self._loss(bucket, 1, steps=1) <= bucket.budget:
+            if self._loss(bucket, 1, self._rates(bucket), steps=1) <= bucket.budget:
                 self._try(bucket, 1, steps=1, now=now)
                 return
-        contenders = self._contenders(bucket)
+        rates = self._rates(bucket)
+        contenders = self._contenders(bucket, rates)
         due = [
             k
             for k in {*contenders, *self._neighbours(bucket)}
             if k in contenders or _is_due(bucket.tries.get(k), now)
         ]
         # A dear one waits until the budget holds it, and keeps no other one waiting.
-        paid = [k for k in due if self._loss(bucket, k, steps=TRIAL_STEPS) <= bucket.budget]
+        paid = [k for k in due if self._loss(bucket, k, rates, steps=TRIAL_STEPS) <= bucket.budget]
         if paid:
             k = min(paid, key=lambda other: bucket.tries.get(other, (0, 0.0)))
             self._try(bucket, k, steps=TRIAL_STEPS, now=now)
 
     def _try(self, bucket: _Bucket, k: int, *, steps: int, now: float) -> None:
-        bucket.budget = max(0.0, bucket.budget - self._loss(bucket, k, steps=steps))
+        loss = self._loss(bucket, k, self._rates(bucket), steps=steps)
+        bucket.budget = max(0.0, bucket.budget - loss)
         bucket.trial, bucket.trial_left = k, steps
         if steps == TRIAL_STEPS:
             count, _ = bucket.tries.get(k, (0, 0.0))
             bucket.tries[k] = (count + 1, now)
 
-    def _loss(self, bucket: _Bucket, k: int, *, steps: int) -> float:
+    def _loss(self, bucket: _Bucket, k: int, rates: Sequence[float], *, steps: int) -> float:
         """Seconds that a trial is expected to lose against the best length."""
-        share = max(self._lost_share(bucket, k), SMALLEST_LOSS)
+        share = max(1 - rates[k] / rates[bucket.k], SMALLEST_LOSS)
         return share * steps * bucket.cost.relative()[k] * (bucket.cost.level or 0.0)
 
-    def _lost_share(self, bucket: _Bucket, k: int) -> float:
-        rates = self._rates(bucket)
-        return 1 - rates[k] / rates[bucket.k]
-
-    def _contenders(self, bucket: _Bucket) -> list[int]:
+    def _contenders(self, bucket: _Bucket, rates: Sequence[float]) -> list[int]:
         """Lengths that may be the best one for all that their few steps say."""
-        return [
-            k
-            for k in range(self.largest + 1)
-            if k != bucket.k
-            and (steps := bucket.cost.steps(k)) < CONTENDER_STEPS
-            and self._lost_share(bucket, k) < max(CONTENDER_SHARE, DOUBT / max(steps, 1) ** 0.5)
-        ]
+        found = []
+        for k in range(self.largest + 1):
+            steps = bucket.cost.steps(k)
+            doubt = max(CONTENDER_SHARE, DOUBT / max(steps, 1) ** 0.5)
+            if (
+                k != bucket.k
+                and steps < CONTENDER_STEPS
+                and rates[k] > (1 - doubt) * rates[bucket.k]
+            ):
+                found.append(k)
+        return found
 
     def _neighbours(self, bucket: _Bucket) -> list[int]:
         """Lengths worth a trial: beside the present one, plain decoding, and the longest."""
