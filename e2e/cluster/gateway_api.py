@@ -1,4 +1,4 @@
-"""CRDs of the Gateway API and of its Inference Extension, from their Go modules.
+"""CRDs of the Gateway API, of its Inference Extension and of LeaderWorkerSet, from Go modules.
 
 Nothing is installed, only read. A module comes through Go's proxy and is checked
 against a sum, like the cluster's programs; the CRDs are kept under `home`.
@@ -39,6 +39,12 @@ INFERENCE_EXTENSION = Module(
     "sigs.k8s.io/gateway-api-inference-extension",
     "v1.3.0",
     "h1:Ng2Qs1Oum4WycuWyi3rOkAC7pZ2aDqgN2ku6Lr/mryQ=",
+    "config/crd/bases/",
+)
+LEADER_WORKER_SET = Module(
+    "sigs.k8s.io/lws",
+    "v0.8.0",
+    "h1:DdhJ8QabwTfWgbgaHH2gdf8twliioHaoSfmDXRYEVU0=",
     "config/crd/bases/",
 )
 

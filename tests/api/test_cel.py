@@ -35,6 +35,8 @@ RULES = {
     "(true || true) && false": False,
     "self.count + 1 == 4 && self.count - 1 * 2 == 1": True,
     "-self.count == -3": True,
+    "self.count * 4 % 5 == 2": True,
+    "-self.count % 2 == -1": True,
     "self.count <= 3 && self.count >= 3 && !(self.count < 3)": True,
     "self.method in ['NGram', 'None']": True,
     "self.method in []": False,
@@ -63,7 +65,7 @@ def test_rules_are_evaluated_as_the_language_says(rule: str, expected: bool) -> 
     [
         "self.list.map(x, x + 1) == []",
         "duration('1h') > duration('1m')",
-        "self.count % 2 == 0",
+        "self.count / 2 == 1",
         "self.count ==",
         "self.count 3",
         "(self.count == 3",

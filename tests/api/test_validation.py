@@ -273,7 +273,7 @@ def test_replicas_beside_autoscaling_is_a_warning() -> None:
 
 
 def test_a_rule_that_cannot_be_checked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = {"rule": "self.replicas % 2 == 0", "message": "must be even, for the test"}
+    rule = {"rule": "self.replicas / 2 == 1", "message": "must be two or three, for the test"}
     root = ROOT | {"x-kubernetes-validations": [rule]}
     monkeypatch.setattr(validation, "ROOT", root)
     (found,) = problems(a_manifest())

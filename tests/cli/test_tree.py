@@ -248,3 +248,16 @@ def test_nobody_steers_the_terminal_by_a_message() -> None:
 )
 def test_a_bar_grows_with_the_logarithm_of_evidence(found: float, needed: float, full: int) -> None:
     assert tree.bar(found, needed) == "█" * full + "░" * (10 - full)
+
+
+def test_a_follower_is_shown_with_its_leader_and_not_counted() -> None:
+    pods = (
+        PodView("chat-6f9d-g-0", "worker", STABLE, ready=True, words="ready"),
+        PodView("chat-6f9d-g-0-1", "follower", STABLE, ready=False, words="Pending"),
+        PodView("chat-0000-g-0", "worker", "0000000000", ready=True, words="ready"),
+        PodView("chat-0000-g-0-1", "follower", "0000000000", ready=True, words="ready"),
+    )
+    found = tree.text(parse(a_resource(stable=stable())), View(pods), NOW, Style(), every_pod=False)
+    assert "chat-6f9d-g-0-1  Pending  follower" in found
+    assert "lane native  1 of 1 ready" in found
+    assert "chat-0000-g-0-1  ready  follower" in found

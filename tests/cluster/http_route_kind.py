@@ -1,13 +1,20 @@
-"""The real CRDs of HTTPRoute and InferencePool on a test's API server, where they come and go."""
+"""The real CRDs of other projects' kinds on a test's API server, where they come and go."""
 
+import json
 import time
 from collections.abc import Callable
 
-import yaml
-from e2e.cluster.gateway_api import GATEWAY_API, INFERENCE_EXTENSION, Module, crds
+from e2e.cluster.gateway_api import (
+    GATEWAY_API,
+    INFERENCE_EXTENSION,
+    LEADER_WORKER_SET,
+    Module,
+    crds,
+)
 from e2e.cluster.settings import current_settings
 from tests.cluster.envtest import Server, _is_established
 
+from speculative_operator.cluster import resources
 from speculative_operator.cluster.resources import HTTP_ROUTE, INFERENCE_POOL, JSON, Resource
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -23,7 +30,7 @@ class Kind:
         self._server, self._resource = server, resource
         name = f"{resource.api_version.rpartition('/')[0]}_{resource.plural}.yaml"
         (self._file,) = [p for p in crds(current_settings(), module) if p.name == name]
-        self._name = yaml.safe_load(self._file.read_text())["metadata"]["name"]
+        self._name = f"{resource.plural}.{resource.api_version.rpartition('/')[0]}"
 
     def install(self) -> None:
         self._server.raw("POST", CRDS, self._file.read_bytes())
@@ -39,7 +46,7 @@ class Kind:
         self._until(lambda: self._is_gone())
 
     def _read(self) -> JSON:
-        found: JSON = yaml.safe_load(self._server.raw("GET", f"{CRDS}/{self._name}"))
+        found: JSON = json.loads(self._server.raw("GET", f"{CRDS}/{self._name}"))
         return found
 
     def _is_gone(self) -> bool:
@@ -64,3 +71,8 @@ class Kind:
 def pool_kind(server: Server) -> Kind:
     """That of InferencePool."""
     return Kind(server, INFERENCE_POOL, INFERENCE_EXTENSION)
+
+
+def groups_kind(server: Server) -> Kind:
+    """That of LeaderWorkerSet."""
+    return Kind(server, resources.LEADER_WORKER_SET, LEADER_WORKER_SET)

@@ -178,6 +178,7 @@ def test_every_field_of_the_worker_config_can_be_steered_by_the_spec() -> None:
             "maxModelLen": 2048,
             "trustRemoteCode": True,
             "dataParallelSize": 2,
+            "nodesPerReplica": 2,
             "lora": {"adapters": [{"name": "a", "model": "hf://o/a"}]},
         },
         engine={

@@ -158,7 +158,7 @@ class Simulation:
         """Five seconds, or as many as the test says, in the lives of everybody else."""
         self.now += timedelta(seconds=self.step_seconds)
         deployments = {thing["metadata"]["name"]: thing for thing in await self.mine(DEPLOYMENT)}
-        pods = [p for p in await self.mine(POD) if labels.JOB_NAME not in p["metadata"]["labels"]]
+        pods = [pod for pod in await self.mine(POD) if _is_of_a_deployment(pod)]
         await self._gateways_follow()
         gone = _to_go(pods, deployments)
         for name, deployment in deployments.items():
@@ -342,6 +342,10 @@ class Simulation:
         text = json.dumps(found, sort_keys=True).replace(self.name, "NAME").replace(uid, "UID")
         picture: JSON = json.loads(text)
         return picture
+
+
+def _is_of_a_deployment(pod: JSON) -> bool:
+    return not {labels.JOB_NAME, labels.GROUPS_NAME} & {*pod["metadata"]["labels"]}
 
 
 def _to_go(pods: list[JSON], deployments: dict[str, JSON]) -> set[str]:

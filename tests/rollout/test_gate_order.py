@@ -10,6 +10,7 @@ ORDER = [
     "stable_available",
     "idle_woken",
     "idle_over",
+    "group_ended",
     "abort_requested",
     "canary_superseded",
     "canary_cannot_start",

@@ -21,6 +21,7 @@ SHUT_WHILE_PAUSED = {
     "stable_available": False,
     "idle_woken": False,
     "idle_over": False,
+    "group_ended": False,
     "abort_requested": False,
     "canary_superseded": False,
     "canary_cannot_start": False,

@@ -76,9 +76,15 @@ def _nodes(
     known = _known(resource)
     others = [pod for pod in workers if pod.revision not in known]
     if others:
-        below = _pods(others, style, every_pod=every_pod)
+        members = [*others, *(pod for pod in _followers(view) if pod.revision not in known)]
+        below = _pods(members, style, every_pod=every_pod)
         nodes.append(Node(f"lane native  {_readiness(others)}", below))
     return nodes
+
+
+def _followers(view: View) -> list[PodView]:
+    """Pods of groups but their leaders: shown, and counted nowhere."""
+    return [pod for pod in view.pods if pod.component == labels.COMPONENT_FOLLOWER]
 
 
 def _known(resource: Resource) -> set[str]:
@@ -102,8 +108,10 @@ def _revisions(
 ) -> list[Node]:
     status = resource.status
 
+    members = (*workers, *_followers(view))
+
     def below(revision: str) -> list[Node]:
-        mine = [pod for pod in workers if pod.revision == revision]
+        mine = [pod for pod in members if pod.revision == revision]
         return _pods(mine, style, every_pod=every_pod)
 
     taken = status.guard.weight if status.guard else status.canary.weight if status.canary else 0
@@ -163,7 +171,8 @@ def _pod(pod: PodView, style: Style) -> str:
     words = printable(pod.words)
     words = words if pod.ready else style.paint(words, "doubtful")
     figure = f"  {pod.acceptance_length:.2f}" if pod.acceptance_length is not None else ""
-    return f"{printable(pod.name)}  {words}{figure}"
+    role = "  follower" if pod.component == labels.COMPONENT_FOLLOWER else ""
+    return f"{printable(pod.name)}  {words}{figure}{role}"
 
 
 def _evidence(trial: JudgedTrial, now: datetime, style: Style) -> Node:

@@ -8,6 +8,7 @@ and the usual operators. Anything else is `Unsupported`, never a guess.
 Source: the CEL language definition, https://github.com/google/cel-spec.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +18,7 @@ Node = Callable[[Scope], Any]
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>\d+)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
-    r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>\|\||&&|==|!=|<=|>=|[-+*<>!?:.,()\[\]]))"
+    r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>\|\||&&|==|!=|<=|>=|[-+*%<>!?:.,()\[\]]))"
 )
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "==": lambda a, b: a == b,
@@ -31,6 +32,11 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 _SUMS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
+}
+_PRODUCTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "*": lambda a, b: a * b,
+    # CEL's remainder has the sign of the dividend, Python's that of the divisor.
+    "%": lambda a, b: int(math.fmod(a, b)),
 }
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
     "size": lambda value: len(value),
@@ -161,8 +167,8 @@ class _Parser:
 
     def _product(self) -> Node:
         left = self._unary()
-        while self._take("*"):
-            left = _joined(lambda a, b: a * b, left, self._unary())
+        while sign := self._take(*_PRODUCTS):
+            left = _joined(_PRODUCTS[sign], left, self._unary())
         return left
 
     def _unary(self) -> Node:

@@ -169,6 +169,12 @@ def _method_findings(request: EngineRequest) -> Iterable[str]:
             f"target.dataParallelSize {request.data_parallel_size}: engine {facts.version} has no "
             "data parallelism; raise spec.replicas instead"
         )
+    if request.nodes > 1 and "--nnodes" not in facts.flags:
+        yield (
+            f"target.nodesPerReplica {request.nodes}: engine {facts.version} spans nodes over Ray "
+            f"alone, which is not set up here; {tables.since_of_flag('--nnodes')} or newer needs "
+            "none. Raise engine.version, or use one node"
+        )
 
 
 def _key_problem(key: str, method: str, facts: Facts, *, allow_lossy: bool) -> str | None:

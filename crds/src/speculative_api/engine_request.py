@@ -32,6 +32,7 @@ class EngineRequest:
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
+    nodes: int = 1
     lora: bool = False
     numa_bind: bool = False
     dtype: str | None = None
@@ -66,6 +67,7 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
         tensor_parallel_size=target.tensor_parallel_size,
         pipeline_parallel_size=target.pipeline_parallel_size,
         data_parallel_size=target.data_parallel_size,
+        nodes=target.nodes_per_replica,
         lora=target.lora is not None,
         numa_bind=spec.pod.numa_bind,
         dtype=target.dtype.value if target.dtype else None,

@@ -179,6 +179,11 @@ def since_of_method(method: str) -> tuple[str, ...]:
     )
 
 
+def since_of_flag(flag: str) -> str:
+    """The first series that has a flag which a field says."""
+    return next(str(row["since"]) for row in table()["flags"] if row["flag"] == flag)
+
+
 @functools.cache
 def table() -> dict[str, Any]:
     """The whole table as it is written."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from speculative_api import labels
 from speculative_api.v1alpha1 import (
+    MAX_GROUP_NAME_LENGTH,
     MAX_NAME_LENGTH,
     SpeculativeDeploymentSpec,
     SpeculativeDeploymentStatus,
@@ -120,6 +121,12 @@ def custom_resource_definition() -> Schema:
                 f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
                 f"metadata.name must have at most {MAX_NAME_LENGTH} characters: children append a "
                 "hash to it",
+            ),
+            rule(
+                "self.spec.target.nodesPerReplica == 1 || "
+                f"self.metadata.name.size() <= {MAX_GROUP_NAME_LENGTH}",
+                f"metadata.name must have at most {MAX_GROUP_NAME_LENGTH} characters with "
+                "target.nodesPerReplica above 1: the pods of a group have longer names",
             ),
             rule(
                 "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",

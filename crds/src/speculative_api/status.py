@@ -267,6 +267,20 @@ class Verdict(Model):
     at: str = Field(description="When (RFC 3339).")
 
 
+class GroupFailure(Model):
+    """A group of pods (target.nodesPerReplica) that was made anew since one of its pods ended.
+
+    Nothing else remembers it: the new group's pods have no restarts.
+    """
+
+    hash: str = Field(max_length=10, description="Revision it is of.")
+    uid: str = Field(max_length=64, description="UID of the group's leader, which names the group.")
+    reason: str = Field(max_length=64, description="Constant in CamelCase, by the worker.")
+    retryable: bool = Field(description="Whether a new group can fare better.")
+    message: str = Field(max_length=1024, description="Last words of the pod that ended.")
+    at: str = Field(description="When it was seen (RFC 3339).")
+
+
 class SpeculativeDeploymentStatus(Model):
     """What the operator saw and decided; it is the operator's only memory."""
 
@@ -289,6 +303,11 @@ class SpeculativeDeploymentStatus(Model):
     )
     failed_revisions: list[FailedRevision] = Field(
         default_factory=list, max_length=32, description="Not tried again until retried."
+    )
+    group_failures: list[GroupFailure] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Groups that ended within the last hour, the newest last.",
     )
     parked: ParkedStatus | None = Field(
         default=None, description="The revision that waits for GPUs, an image or a hub."

@@ -13,6 +13,8 @@ from pydantic.alias_generators import to_camel
 
 CONFIG_VARIABLE: Final = "SPECULATIVE_WORKER_CONFIG"
 CLEAN_UP_VARIABLE: Final = "SPECULATIVE_CACHE_CLEAN_UP"
+ADDRESS_VARIABLE: Final = "VLLM_HOST_IP"
+"""The engine's own: the address of this pod, by which those of its group reach it."""
 TERMINATION_PATH: Final = "/dev/termination-log"
 ENDPOINTS_FOLLOW_SECONDS: Final = 10
 """How long a stopping worker stays up, not ready, so that endpoints can follow."""
@@ -145,6 +147,8 @@ class WorkerConfig(_Lenient):
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
+    nodes: int | None = None
+    """Pods that run one engine together; None: one."""
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None

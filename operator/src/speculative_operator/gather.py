@@ -12,7 +12,7 @@ from typing import Final
 
 from speculative_api import labels
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
-from speculative_operator.cluster import applied
+from speculative_operator.cluster import applied, groups
 from speculative_operator.cluster.autoscaler import autoscaler_of
 from speculative_operator.cluster.fetched_models import fetched_models
 from speculative_operator.cluster.http_routes import http_route_of, pools_of
@@ -24,6 +24,7 @@ from speculative_operator.cluster.resources import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
     JSON,
+    LEADER_WORKER_SET,
     POD,
     Key,
     controller_uid,
@@ -94,7 +95,7 @@ def gather(
         revisions=revisions,
         older_renders=tuple(r for r in records if revisions[r.hash] is not r),
         deployments=_by_revision(_deployments(stores, key, uid)),
-        pods=tuple(_worker(pod, source) for pod in _of(pods, labels.COMPONENT_WORKER)),
+        pods=tuple(_workers(pods, source)),
         gateways=tuple(
             _gateway(pod, source, now)
             for pod in _of(pods, labels.COMPONENT_GATEWAY)
@@ -144,6 +145,11 @@ def _drafting(stores: Stores, key: Key) -> Iterator[tuple[str, tuple[str, int | 
     """How each stored revision drafts, by its hash."""
     for thing in stores[CONTROLLER_REVISION.kind].of(key).values():
         spec = (thing.get("data") or {}).get("spec") or {}
+        if not any(
+            o.get("kind") == labels.KIND for o in thing["metadata"].get("ownerReferences", ())
+        ):
+            # A StatefulSet's, which has its pods' labels: that of a LeaderWorkerSet.
+            continue
         said = spec.get("speculation") or {}
         tokens = said.get("numSpeculativeTokens")
         method = str(said.get("method", "None"))
@@ -185,15 +191,26 @@ def _restarted_at(thing: JSON) -> str:
 def _deployments(stores: Stores, key: Key, uid: str) -> Iterator[DeploymentView]:
     for name, thing in stores[DEPLOYMENT.kind].of(key).items():
         if controller_uid(thing) == uid and _label(thing, labels.REVISION):
-            yield DeploymentView(
-                name=name,
-                hash=_label(thing, labels.REVISION),
-                track=_label(thing, labels.TRACK),
-                replicas=int(thing.get("spec", {}).get("replicas", 0)),
-                ready_replicas=int(thing.get("status", {}).get("readyReplicas", 0)),
-                restarted_at=_restarted_at(thing.get("spec", {}).get("template", {})),
-                failure=_replica_failure(thing),
-            )
+            template = thing.get("spec", {}).get("template", {})
+            yield _view(name, thing, template, failure=_replica_failure(thing))
+    store = stores[LEADER_WORKER_SET.kind]
+    # With its kind every object of it is gone, and the store has not heard.
+    for name, thing in {} if store.missing else store.of(key).items():
+        if controller_uid(thing) == uid and _label(thing, labels.REVISION):
+            found = _view(name, thing, groups.template_of(thing), failure=groups.failure_of(thing))
+            yield replace(found, is_groups=True)
+
+
+def _view(name: str, thing: JSON, template: JSON, *, failure: str) -> DeploymentView:
+    return DeploymentView(
+        name=name,
+        hash=_label(thing, labels.REVISION),
+        track=_label(thing, labels.TRACK),
+        replicas=int(thing.get("spec", {}).get("replicas", 0)),
+        ready_replicas=int(thing.get("status", {}).get("readyReplicas", 0)),
+        restarted_at=_restarted_at(template),
+        failure=failure,
+    )
 
 
 def _by_revision(views: Iterable[DeploymentView]) -> dict[str, DeploymentView]:
@@ -221,6 +238,15 @@ def _replica_failure(deployment: JSON) -> str:
     return ""
 
 
+def _workers(pods: list[JSON], source: Source) -> Iterator[WorkerPod]:
+    """Every worker; of a group (`target.nodesPerReplica`) its leader, for all of it."""
+    followers = groups.followers_of(pods)
+    for pod in _of(pods, labels.COMPONENT_WORKER):
+        worker = _worker(pod, source)
+        mine = followers.get(worker.name)
+        yield groups.with_followers(worker, pod, mine) if mine else worker
+
+
 def _worker(pod: JSON, source: Source) -> WorkerPod:
     metadata, status = pod["metadata"], pod.get("status", {})
     containers = status.get("containerStatuses") or []
@@ -237,6 +263,7 @@ def _worker(pod: JSON, source: Source) -> WorkerPod:
         termination=termination_of(containers),
         waiting_reason=waiting_reason_of(status, containers),
         digest=source.digest(uid_of(pod)),
+        is_group=bool(_label(pod, labels.GROUPS_NAME)),
     )
 
 

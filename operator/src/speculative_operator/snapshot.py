@@ -6,12 +6,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from speculative_api.conditions import WorkerReason
 from speculative_api.gateway import GatewayState, Route
-from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
+from speculative_api.v1alpha1 import (
+    GroupFailure,
+    SpeculativeDeploymentSpec,
+    SpeculativeDeploymentStatus,
+)
 from speculative_api.worker import Digest, PreflightReport, Termination
 
 
@@ -43,7 +47,7 @@ class RevisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
-    """One worker Deployment of ours, as the API server last said."""
+    """A Deployment or LeaderWorkerSet of one revision's workers, as the API server last said."""
 
     name: str
     hash: str
@@ -54,6 +58,8 @@ class DeploymentView:
     """What its pod template carries of the last restart; empty if there was none."""
     failure: str = ""
     """Why no pod can be made: a quota, an admission check, a missing ServiceAccount."""
+    is_groups: bool = False
+    """Whether it is a LeaderWorkerSet and its replicas are groups of pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class WorkerPod:
     waiting_reason: str = ""
     """Why it does not run: Unschedulable with the scheduler's words, ImagePullBackOff, …"""
     digest: Digest | None = None
+    is_group: bool = False
+    """Whether it is the leader of a group, and the rest is about all pods of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,10 @@ class CheckView:
     """How far a download is."""
     failure: str = ""
     """Why Kubernetes gave it up, or why nobody knows what it found; empty while it goes on."""
+
+
+GROUP_MEMORY: Final = timedelta(hours=1)
+"""How long a group that ended counts: as long as failed attempts (`maxRollbacksPerHour`)."""
 
 
 def _phase(pod: WorkerPod) -> str:
@@ -218,16 +230,57 @@ class Snapshot:
     missing_kinds: frozenset[str] = frozenset()
     """Kinds that this cluster does not have, or that we may not read."""
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether what the spec asks for can't be made, so that no revision begins."""
+        return bool(self.findings) or self.lacks_groups
+
+    @property
+    def lacks_groups(self) -> bool:
+        """Whether the spec asks for groups of pods, and nobody here makes any."""
+        return self.spec.target.nodes_per_replica > 1 and "LeaderWorkerSet" in self.missing_kinds
+
     def pods_of(self, revision: str) -> tuple[WorkerPod, ...]:
         """The pods of one revision that are not on their way out."""
         return tuple(p for p in self.pods if p.revision == revision and not p.terminating)
 
     def crashes(self, revision: str) -> int:
-        """Container restarts of one revision, less those that only wait for a hub that is away."""
+        """Container restarts of one revision, less those that only wait for a hub that is away.
+
+        Of a group that was made anew since a pod of it ended, one.
+        """
+        pods = self.pods_of(revision)
+        there, away = {pod.uid for pod in pods}, WorkerReason.HUB_UNREACHABLE
         return sum(
             pod.restarts
-            for pod in self.pods_of(revision)
-            if pod.termination is None or pod.termination.reason != WorkerReason.HUB_UNREACHABLE
+            for pod in pods
+            if pod.termination is None or pod.termination.reason != away
+        ) + sum(
+            entry.uid not in there and entry.reason != away
+            for entry in self.group_failures(revision)
+        )
+
+    def group_failures(self, revision: str) -> tuple[GroupFailure, ...]:
+        """Groups of a revision that ended within the hour; of a canary, in this trial."""
+        canary = self.status.canary
+        since = self.now - GROUP_MEMORY
+        if canary is not None and canary.hash == revision:
+            since = max(since, datetime.fromisoformat(canary.started_at))
+        return tuple(
+            entry
+            for entry in self.status.group_failures
+            if entry.hash == revision and datetime.fromisoformat(entry.at) >= since
+        )
+
+    def ends(self, revision: str) -> tuple[Termination, ...]:
+        """Last words of a revision's pods, and of those of its groups that are gone."""
+        said = (pod.termination for pod in self.pods_of(revision))
+        return (
+            *(end for end in said if end is not None),
+            *(
+                Termination(reason=entry.reason, retryable=entry.retryable, detail=entry.message)
+                for entry in reversed(self.group_failures(revision))
+            ),
         )
 
     def ready_pods(self, revision: str) -> int:
@@ -240,4 +293,5 @@ class Snapshot:
         waiting = (said for p in self.pods_of(revision) if (said := _why_not_ready(p)))
         view = self.deployments.get(revision)
         failure = (view.failure,) if view is not None and view.failure else ()
-        return next(iter((*refused, *waiting, *failure)), "")
+        ended = (f"{e.reason}: {e.detail.partition(chr(10))[0][:400]}" for e in self.ends(revision))
+        return next(iter((*refused, *waiting, *failure, *ended)), "")

@@ -1,8 +1,8 @@
-"""`python -m speculative_worker run | preflight | download | simulate`.
+"""`python -m speculative_worker run | follow | preflight | download | simulate`.
 
-`run` is the worker, PID 1 of a pod; `preflight` and `download` check and
-fetch its models in a Job before there is one; `simulate` is the simulated engine alone,
-which `run` starts when the configuration asks for it.
+`run` is the worker, PID 1 of a pod, and `follow` that of a group's pods but its leader;
+`preflight` and `download` check and fetch its models in a Job before there is one; `simulate`
+is the simulated engine alone, which both start when the configuration asks for it.
 """
 
 import signal
@@ -25,6 +25,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _leave)
     commands = {
         "run": _run,
+        "follow": _follow,
         "preflight": _preflight,
         "download": _download,
         "simulate": _simulate,
@@ -65,6 +66,15 @@ def _end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _follow() -> int:
+    import asyncio
+
+    from speculative_worker.follower import follow
+
+    settings = _settings()
+    return asyncio.run(follow(settings)) if settings is not None else 2
 
 
 def _preflight() -> int:

@@ -20,9 +20,12 @@ from speculative_api.worker import WorkerConfig
 from speculative_worker.adapting import ENGINE_PACKAGE, is_online
 from speculative_worker.certificate import CERTIFICATE, KEY
 from speculative_worker.errors import WorkerFailure
+from speculative_worker.group import MASTER_PORT, Node
 
 ENGINE_MODULE: Final = "vllm.entrypoints.openai.api_server"
 """Started as a module: the `vllm` command needs package metadata that CPU builds lack."""
+FOLLOWER_MODULE: Final = "vllm.entrypoints.cli.main"
+"""The other one has no engine without an API server (vLLM 0.32, entrypoints/cli/serve.py)."""
 ENGINE_PYTHON: Final = "python3"
 """Found on PATH: the image keeps the worker's packages in an environment of their own, so the
 interpreter that runs the worker is not the one that has vLLM."""
@@ -45,12 +48,14 @@ def engine_command(
     python: str = ENGINE_PYTHON,
     adapter_paths: Mapping[str, str] | None = None,
     tls_folder: str | None = None,
+    node: Node | None = None,
 ) -> list[str]:
     """The engine's whole command line.
 
     Args:
         adapter_paths: folder of each LoRA adapter by its name.
         tls_folder: where `tls.crt` and `tls.key` are; None: plain HTTP.
+        node: the pod's place in its group; None: it is an engine by itself.
 
     Raises `WorkerFailure` (InvalidArguments, not retryable) for an engine
     version that is not known here and for extras that collide with a field.
@@ -58,7 +63,7 @@ def engine_command(
     if found := request_findings(request_of(config)):
         raise _invalid("; ".join(found))
     facts = facts_of(config.engine_version)
-    command = [python, "-m", ENGINE_MODULE]
+    command = [python, "-m", *_group(node)]
     command += ["--model", target_path, "--served-model-name", config.served_model_name]
     command += ["--port", str(port)]
     if host:
@@ -109,6 +114,7 @@ def request_of(config: WorkerConfig) -> EngineRequest:
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         data_parallel_size=config.data_parallel_size,
+        nodes=config.nodes or 1,
         lora=config.lora is not None,
         numa_bind=config.numa_bind,
         dtype=config.dtype,
@@ -176,6 +182,25 @@ def _sizes(config: WorkerConfig, facts: Facts) -> list[str]:
     if "--shutdown-timeout" in facts.flags:
         command += ["--shutdown-timeout", str(min(config.drain_seconds, _ENGINE_DRAIN_SECONDS))]
     return command
+
+
+def _group(node: Node | None) -> list[str]:
+    """The module to start and the pod's place; the same engine on every node but for its rank.
+
+    Source: vLLM 0.32, docs/serving/parallelism_scaling and entrypoints/cli/serve.py.
+    """
+    if node is None:
+        return [ENGINE_MODULE]
+    place = [
+        *("--distributed-executor-backend", "mp", "--nnodes", str(node.count)),
+        *("--node-rank", str(node.rank), "--master-addr", node.meeting_place),
+        *("--master-port", str(MASTER_PORT)),
+    ]
+    return (
+        [ENGINE_MODULE, *place]
+        if node.rank == 0
+        else [FOLLOWER_MODULE, "serve", "--headless", *place]
+    )
 
 
 def _adapters(config: WorkerConfig, paths: Mapping[str, str]) -> list[str]:

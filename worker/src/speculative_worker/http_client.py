@@ -1,6 +1,6 @@
 """Requests to one HTTP/1.1 server, written and read by h11 over asyncio's streams.
 
-The worker asks nobody but its own engine, a few times a minute. Used instead of
+The worker asks its own engine, and in a group the leader, a few times a minute. Used instead of
 aiohttp because that alone took a third of a worker's start.
 """
 

@@ -22,6 +22,7 @@ from speculative_api.worker import (
     CacheCleanUp,
     WorkerConfig,
 )
+from speculative_worker.group import Node, node_of
 
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
 _SHORTEST_SECRET = 8
@@ -42,6 +43,8 @@ class Settings:
     """WORKER_PORT: where probes and digest are served."""
     host: str | None = None
     """LISTEN_HOST: address that both listen on; None means every address."""
+    leader_port: int = WORKER_PORT
+    """LEADER_PORT: where the leader of this pod's group serves its digest."""
     termination_path: str = TERMINATION_PATH
     """TERMINATION_PATH: where the last words are written."""
     pod: str = ""
@@ -64,6 +67,8 @@ class Settings:
     """Where the operator mounts the images of `oci://` models, one folder per image."""
     clean_up: CacheCleanUp | None = None
     """What a download Job does with models in the cache that nobody uses."""
+    node: Node | None = None
+    """LWS_WORKER_INDEX, LWS_LEADER_ADDRESS: this pod's place in its group; None without one."""
     secrets: tuple[str, ...] = ()
     """Values never to be repeated in a termination message."""
 
@@ -79,11 +84,18 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
 
     Raises `SettingsError` when a variable is missing or cannot be read.
     """
+    config = _config(environment)
+    try:
+        node = node_of(config.nodes, environment)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return Settings(
-        config=_config(environment),
+        config=config,
+        node=node,
         engine_port=int(_number(environment, "ENGINE_PORT", ENGINE_PORT)),
         worker_port=int(_number(environment, "WORKER_PORT", WORKER_PORT)),
         host=environment.get("LISTEN_HOST") or None,
+        leader_port=int(_number(environment, "LEADER_PORT", WORKER_PORT)),
         termination_path=environment.get("TERMINATION_PATH", TERMINATION_PATH),
         pod=environment.get("POD_NAME", ""),
         revision=environment.get("POD_REVISION", ""),

@@ -151,6 +151,7 @@ class Worker:
             host=self._settings.host,
             tls_folder=str(self._certificate.folder) if self._certificate else None,
             adapter_paths={name: str(path) for name, path in models.adapters.items()},
+            node=self._settings.node,
         )
 
     def _downloading(self, text: str) -> None:

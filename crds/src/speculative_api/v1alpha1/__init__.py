@@ -14,6 +14,7 @@ from speculative_api.status import Condition as Condition
 from speculative_api.status import DriftBaseline as DriftBaseline
 from speculative_api.status import DriftStatus as DriftStatus
 from speculative_api.status import FailedRevision as FailedRevision
+from speculative_api.status import GroupFailure as GroupFailure
 from speculative_api.status import GuardStatus as GuardStatus
 from speculative_api.status import IdleStatus as IdleStatus
 from speculative_api.status import ParkedStatus as ParkedStatus
@@ -95,3 +96,7 @@ from speculative_api.v1alpha1.target import Target as Target
 
 MAX_NAME_LENGTH = 40
 """Longest resource name: children append a 10-character hash and a suffix."""
+MAX_GROUP_NAME_LENGTH = 34
+"""The same with `target.nodesPerReplica` above 1: a group's StatefulSet is named
+`NAME-HASH-g-INDEX`, and Kubernetes labels its pods with that name, a hyphen and 10 characters more,
+of 63 that a label may have."""

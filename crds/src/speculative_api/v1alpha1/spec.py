@@ -97,13 +97,19 @@ class SpeculativeDeploymentSpec(Model):
             "gateway.mode Envoy",
             ".engine.tls",
         ),
+        rule(
+            "self.target.nodesPerReplica == 1 || !has(self.pod) || !has(self.pod.spot)",
+            "an eviction of one pod ends its whole group, and a group can't be divided: leave "
+            "pod.spot out, or set target.nodesPerReplica 1",
+            ".pod.spot",
+        ),
     )
     replicas: int = Field(
         default=1,
         ge=0,
         le=1000,
-        description="Worker pods of the stable revision. Written by `kubectl scale` too. "
-        "Default 1.",
+        description="Worker pods of the stable revision; with target.nodesPerReplica above 1 "
+        "groups of pods. Written by `kubectl scale` too. Default 1.",
     )
     target: Target = Field(description="The model whose output users get.")
     speculation: Speculation = Field(description="How tokens are drafted and verified.")

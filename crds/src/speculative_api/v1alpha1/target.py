@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from speculative_api.base import Model
+from speculative_api.base import Model, configuration, rule
 from speculative_api.v1alpha1.common import ModelSource
 
 
@@ -48,6 +48,21 @@ class Lora(Model):
 class Target(Model):
     """The model whose output users get; drafts only make it faster."""
 
+    model_config = configuration(
+        rule(
+            "self.nodesPerReplica == 1 || self.dataParallelSize == 1",
+            "copies of the model inside one replica don't span nodes: set dataParallelSize 1 and "
+            "raise spec.replicas instead",
+            ".dataParallelSize",
+        ),
+        rule(
+            "self.tensorParallelSize * self.pipelineParallelSize % self.nodesPerReplica == 0",
+            "every node has as many GPUs: tensorParallelSize x pipelineParallelSize must be a "
+            "multiple of nodesPerReplica",
+            ".nodesPerReplica",
+        ),
+    )
+
     model: ModelSource = Field(
         description="Where the target model comes from: hf://owner/name@revision (a model hub), "
         "s3://bucket/prefix@version (a bucket of the S3 API; version is the digest of its files "
@@ -76,6 +91,15 @@ class Target(Model):
         description="Copies of the model inside one pod, behind one address; each has its own "
         "tensorParallelSize x pipelineParallelSize GPUs. More replicas do the same across pods. "
         "Default 1.",
+    )
+    nodes_per_replica: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Pods that hold one copy of the model together, one for each node that it "
+        "needs: tensorParallelSize x pipelineParallelSize GPUs are divided among them evenly. "
+        "More than 1 makes a replica a group of a LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), "
+        "which the cluster must have; replicas, capacity and canaries count groups. Default 1.",
     )
     dtype: Dtype | None = Field(
         default=None, description="Number format; the engine chooses when absent."

@@ -75,9 +75,10 @@ def observe(evidence: RestartEvidence, sample: Sample) -> RestartEvidence:
     count = {CANDIDATE: 0, CONTROL: 0}
     for pod in sample.pods:
         arm = sample.arm(pod.revision)
-        if arm is None or pod.terminating:
+        # A group that crashed is made anew: its last moments are the only ones to count it in.
+        if arm is None or (pod.terminating and not pod.is_group):
             continue
-        count[arm] += 1
+        count[arm] += not pod.terminating
         known = evidence.seen.get(pod.uid, (arm, pod.restarts))
         seen[pod.uid] = (arm, pod.restarts)
         end = pod.termination

@@ -7,6 +7,7 @@ from speculative_operator.cluster.resources import (
     HTTP_ROUTE,
     INFERENCE_POOL,
     JSON,
+    LEADER_WORKER_SET,
     SCALED_OBJECT,
     SERVICE,
 )
@@ -30,7 +31,12 @@ def is_protected(live: JSON, snapshot: Snapshot, decision: Decision) -> bool:
         return pools and INFERENCE_POOL.kind in snapshot.missing_kinds
     if live["kind"] == INFERENCE_POOL.kind and not pools:
         return False
-    if live["kind"] in (DEPLOYMENT.kind, SERVICE.kind, INFERENCE_POOL.kind):
+    if live["kind"] in (
+        DEPLOYMENT.kind,
+        LEADER_WORKER_SET.kind,
+        SERVICE.kind,
+        INFERENCE_POOL.kind,
+    ):
         revision = (live["metadata"].get("labels") or {}).get(REVISION)
         stable = {s.stable.hash for s in (snapshot.status, decision.status) if s.stable}
         if not stable:

@@ -54,6 +54,9 @@ AUTOSCALER: Final = Resource(
 JOB: Final = Resource("batch/v1", "Job", "jobs", optional=True)
 """Optional, so that an operator whose chart does not grant it yet serves on without."""
 SCALED_OBJECT: Final = Resource("keda.sh/v1alpha1", "ScaledObject", "scaledobjects", optional=True)
+LEADER_WORKER_SET: Final = Resource(
+    "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets", optional=True
+)
 POD: Final = Resource("v1", "Pod", "pods")
 EVENT: Final = Resource("v1", "Event", "events")
 SECRET: Final = Resource("v1", "Secret", "secrets")
@@ -66,6 +69,7 @@ CHILDREN: Final = (
     ROLE_BINDING,
     SERVICE,
     DEPLOYMENT,
+    LEADER_WORKER_SET,
     CONFIG_MAP,
     DISRUPTION_BUDGET,
     HTTP_ROUTE,

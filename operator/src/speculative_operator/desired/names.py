@@ -22,6 +22,11 @@ def part(name: str, hash_: str, capacity: str) -> str:
     return f"{revision(name, hash_)}-spot" if capacity == "spot" else revision(name, hash_)
 
 
+def groups(name: str, hash_: str) -> str:
+    """LeaderWorkerSet of one revision, and the headless Service that its controller makes of it."""
+    return f"{revision(name, hash_)}-g"
+
+
 def controller_revision(name: str, hash_: str, render: int) -> str:
     """ControllerRevision of one rendering; the first has the revision's own name."""
     return f"{revision(name, hash_)}-r{render}" if render else revision(name, hash_)

@@ -12,7 +12,7 @@ from speculative_api.labels import CHANGE_CAUSE, RENDER
 from speculative_api.revisions import is_native
 from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.decision import Decision, Scale
-from speculative_operator.desired import names
+from speculative_operator.desired import groups, names
 from speculative_operator.desired.autoscaling import autoscaler
 from speculative_operator.desired.gateway import gateway_objects
 from speculative_operator.desired.http_route import POOL_KIND, http_route, inference_pool
@@ -42,6 +42,7 @@ OWNED_KINDS: Final = (
     ("v1", "Service"),
     ("v1", "ConfigMap"),
     ("apps/v1", "Deployment"),
+    (groups.API_VERSION, groups.KIND),
     ("policy/v1", "PodDisruptionBudget"),
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
     ("inference.networking.k8s.io/v1", "InferencePool"),
@@ -109,27 +110,36 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
         ),
         # The Services and pools that a route names come before it.
         *(body for body in gateway if body["kind"] in _ROUTES),
-        *(
-            worker_deployment(
-                item.scale,
-                part.template,
-                name=name,
-                metadata=metadata,
-                rollout=snapshot.spec.rollout,
-                capacity=part.capacity,
-                replicas=part.replicas,
-            )
-            for item in live
-            for part in parts(
-                item.scale,
-                stamped(item.record.template, item.scale.hash, snapshot, decision),
-                item.record.words,
-            )
-        ),
+        *(body for item in live for body in _workers(item, snapshot, decision, metadata)),
         *(body for body in gateway if body["kind"] == "Deployment"),
         *((scaler,) if scaler else ()),
         *preflight_jobs(snapshot, decision, settings, metadata=metadata),
     )
+
+
+def _workers(
+    live: _Live, snapshot: Snapshot, decision: Decision, metadata: dict[str, Any]
+) -> Iterator[Body]:
+    """What keeps the pods of one revision."""
+    scale, words, rollout = live.scale, live.record.words, snapshot.spec.rollout
+    template = stamped(live.record.template, scale.hash, snapshot, decision)
+    name, nodes = snapshot.name, groups.nodes_of(words)
+    if nodes > 1:
+        if groups.KIND not in snapshot.missing_kinds:
+            yield groups.worker_groups(
+                scale, template, nodes=nodes, name=name, metadata=metadata, rollout=rollout
+            )
+        return
+    for part in parts(scale, template, words):
+        yield worker_deployment(
+            scale,
+            part.template,
+            name=name,
+            metadata=metadata,
+            rollout=rollout,
+            capacity=part.capacity,
+            replicas=part.replicas,
+        )
 
 
 def _gateway(

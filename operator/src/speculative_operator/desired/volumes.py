@@ -77,12 +77,12 @@ def volumes_of(part: Revisioned) -> tuple[list[Volume], list[Volume]]:
 
 
 def gpus_per_pod(part: Revisioned) -> int:
-    """Tensor x pipeline x data parallel, shared by a draft; 0 with a simulated engine."""
+    """Tensor x pipeline x data parallel of one node, shared by a draft; 0 if simulated."""
     if part.engine.simulation is not None:
         return 0
     target = part.target
     stages = target.tensor_parallel_size * target.pipeline_parallel_size
-    return stages * target.data_parallel_size
+    return stages * target.data_parallel_size // target.nodes_per_replica
 
 
 def _shared_memory(part: Revisioned) -> str | None:

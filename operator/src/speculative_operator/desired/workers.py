@@ -19,6 +19,7 @@ from speculative_api.v1alpha1 import (
     Speculation,
 )
 from speculative_api.worker import (
+    ADDRESS_VARIABLE,
     CONFIG_VARIABLE,
     ENDPOINTS_FOLLOW_SECONDS,
     ENGINE_EXIT_SECONDS,
@@ -66,6 +67,7 @@ def worker_config(part: Revisioned, *, default_model_name: str) -> WorkerConfig:
         tensor_parallel_size=target.tensor_parallel_size,
         pipeline_parallel_size=target.pipeline_parallel_size,
         data_parallel_size=target.data_parallel_size,
+        nodes=target.nodes_per_replica if target.nodes_per_replica > 1 else None,
         dtype=target.dtype.value if target.dtype else None,
         quantization=target.quantization,
         kv_cache_dtype=target.kv_cache_dtype,
@@ -181,6 +183,7 @@ def _container(
             },
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_REVISION", "valueFrom": {"fieldRef": {"fieldPath": revision_field}}},
+            *_own_address(part),
             *(dict(variable) for variable in part.pod.env),
         ],
         "ports": [
@@ -199,6 +202,14 @@ def _container(
     if part.pod.image_pull_policy:
         container["imagePullPolicy"] = part.pod.image_pull_policy
     return container
+
+
+def _own_address(part: Revisioned) -> list[dict[str, Any]]:
+    """By which address pods of a group reach each other, where the spec does not say another."""
+    said = {variable.get("name") for variable in part.pod.env}
+    if part.target.nodes_per_replica == 1 or ADDRESS_VARIABLE in said:
+        return []
+    return [{"name": ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
 
 
 def _resources(part: Revisioned) -> dict[str, Any]:
@@ -254,7 +265,7 @@ def worker_deployment(
         capacity: which part of a divided revision (`spot.Part`); empty: all of it.
         replicas: pods of that part; None: all that the scale asks for.
     """
-    surge = rollout is None or _has_room(rollout, scale.replicas)
+    surge = rollout is None or may_surge(rollout, scale.replicas)
     own_labels = names.worker_labels(name, scale.hash)
     if capacity:
         own_labels |= {labels.CAPACITY: capacity}
@@ -295,8 +306,8 @@ def _startup_deadline(template: Mapping[str, Any]) -> int:
     return int(WorkerConfig.model_fields["startup_deadline_seconds"].default)
 
 
-def _has_room(rollout: Rollout, replicas: int) -> bool:
-    """Whether a pod more can be had: not in place, unless the only pod would have to go first."""
+def may_surge(rollout: Rollout, replicas: int) -> bool:
+    """Whether a restarted pod's successor may come on top: there is room, or it is the only one."""
     if rollout.capacity is not Capacity.IN_PLACE:
         return True
     return replicas <= 1 and not rollout.allow_downtime

@@ -46,6 +46,12 @@ def blockage(snapshot: Snapshot, revision: str) -> Blockage | None:
         found = None if pod.ready else _of_pod(pod)
         if found is not None:
             return found
+    if ended := snapshot.group_failures(revision):
+        found = (
+            None if snapshot.ready_pods(revision) else _of_end(ended[-1].reason, ended[-1].message)
+        )
+        if found is not None:
+            return found
     view = snapshot.deployments.get(revision)
     if view is not None and "quota" in view.failure:
         return Blockage(Reason.CAPACITY_BLOCKED, view.failure)
@@ -57,9 +63,13 @@ def _of_pod(pod: WorkerPod) -> Blockage | None:
     if reason is not None:
         return Blockage(reason, pod.waiting_reason)
     end = pod.termination
-    if end is not None and end.reason == WorkerReason.HUB_UNREACHABLE:
-        return Blockage(Reason.HUB_UNREACHABLE, end.detail.partition("\n")[0][:400])
-    return None
+    return _of_end(end.reason, end.detail) if end is not None else None
+
+
+def _of_end(reason: str, detail: str) -> Blockage | None:
+    if reason != WorkerReason.HUB_UNREACHABLE:
+        return None
+    return Blockage(Reason.HUB_UNREACHABLE, detail.partition("\n")[0][:400])
 
 
 def reason_of_waiting(said: str) -> Reason | None:

@@ -77,9 +77,8 @@ def canary_cannot_start(snapshot: Snapshot, _: Assessment) -> Transition | None:
     canary = snapshot.status.canary
     if canary is None:
         return None
-    for pod in snapshot.pods_of(canary.hash):
-        end = pod.termination
-        if end is not None and not end.retryable:
+    for end in snapshot.ends(canary.hash):
+        if not end.retryable:
             return canary_ends(
                 snapshot,
                 outcome="RolledBack",

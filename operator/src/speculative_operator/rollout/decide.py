@@ -13,6 +13,7 @@ from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
     canary_gates,
     drifting,
+    groups,
     guard_gates,
     idle_gates,
     mode_gates,
@@ -46,6 +47,7 @@ GATES: Final[tuple[Gate, ...]] = (
     stable_gates.stable_available,
     idle_gates.idle_woken,
     idle_gates.idle_over,
+    groups.group_ended,
     # Ways out of a trial come before ways forward.
     canary_gates.abort_requested,
     canary_gates.canary_superseded,

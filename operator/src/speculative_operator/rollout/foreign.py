@@ -33,6 +33,13 @@ def lacking(snapshot: Snapshot) -> str:
             "rollout.preflight or rollout.download Job needs the right to Jobs of batch/v1, which "
             "the operator has not: update the chart, or use InPod"
         )
+    if snapshot.lacks_groups:
+        return (
+            f"target.nodesPerReplica {snapshot.spec.target.nodes_per_replica} needs the kind "
+            "LeaderWorkerSet of leaderworkerset.x-k8s.io/v1, which is not there or which the "
+            "operator may not read: install LeaderWorkerSet, update the chart, or use one node; "
+            "no revision of several nodes starts until then"
+        )
     missing, scaling = snapshot.missing_kinds, snapshot.spec.autoscaling
     if snapshot.spec.gateway.mode is GatewayMode.GATEWAY_API and "HTTPRoute" in missing:
         return (

@@ -29,10 +29,7 @@ def promoted_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | N
     if guard.keep == "Full" and snapshot.ready_pods(guard.hash) == 0:
         return None
     metric = assessment.failed
-    pods = snapshot.pods_of(stable.hash)
-    ended = next(
-        (p.termination for p in pods if p.termination and not p.termination.retryable), None
-    )
+    ended = next((end for end in snapshot.ends(stable.hash) if not end.retryable), None)
     if metric is not None:
         return _returned(snapshot, reason=metric.reason, message=metric.message, failed=True)
     if ended is not None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from speculative_api.conditions import Reason, WorkerReason
 from speculative_operator.decision import Assessment
-from speculative_operator.snapshot import Snapshot, WorkerPod
+from speculative_operator.snapshot import Snapshot
 
 RESTARTS_LIMIT: Final = 3
 """Container restarts, over the candidate's pods, that are a crash loop."""
@@ -32,12 +32,11 @@ def catastrophe(
     pods = snapshot.pods_of(candidate)
     restarts = snapshot.crashes(candidate)
     stalled = [pod.name for pod in pods if pod.digest is not None and pod.digest.stalled]
-    starved = _out_of_memory(pods)
-    beside = snapshot.pods_of(control) if control else ()
+    starved = _out_of_memory(snapshot, candidate)
     if restarts >= RESTARTS_LIMIT:
-        last = next((pod.termination.detail for pod in pods if pod.termination), "no last words")
+        last = next((end.detail for end in snapshot.ends(candidate)), "no last words")
         message = f"{restarts} container restarts (limit {RESTARTS_LIMIT}); {last}"
-    elif starved and not _out_of_memory(beside):
+    elif starved and not (control and _out_of_memory(snapshot, control)):
         pod, reason, detail = starved[0]
         return Catastrophe(reason, f"{pod} ran out of memory, and no pod of stable did: {detail}")
     elif stalled:
@@ -49,7 +48,9 @@ def catastrophe(
     return Catastrophe(Reason.CANARY_UNHEALTHY, message)
 
 
-def _out_of_memory(pods: tuple[WorkerPod, ...]) -> list[tuple[str, str, str]]:
-    """Name, reason and last words of the pods whose newest end was that."""
-    ends = [(pod.name, pod.termination) for pod in pods if pod.termination is not None]
-    return [(name, end.reason, end.detail) for name, end in ends if end.reason in OUT_OF_MEMORY]
+def _out_of_memory(snapshot: Snapshot, revision: str) -> list[tuple[str, str, str]]:
+    """Name, reason and last words of the pods, and groups of pods, whose newest end was that."""
+    pods = snapshot.pods_of(revision)
+    ends = [(p.name, p.termination.reason, p.termination.detail) for p in pods if p.termination]
+    ends += [("a group", e.reason, e.message) for e in snapshot.group_failures(revision)]
+    return [end for end in ends if end[1] in OUT_OF_MEMORY]

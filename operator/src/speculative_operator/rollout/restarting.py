@@ -113,6 +113,9 @@ def _why_stalled(snapshot: Snapshot, restart: RestartStatus) -> str:
         end = pod.termination
         if end is not None and (not end.retryable or pod.restarts >= RESTARTS_LIMIT):
             return f"{pod.name}: {end.reason}: {end.detail}"
+    ended = [e for e in snapshot.group_failures(restart.hash) if moment(e.at) >= moment(restart.at)]
+    if ended and (not ended[-1].retryable or len(ended) >= RESTARTS_LIMIT):
+        return f"a group ended: {ended[-1].reason}: {ended[-1].message}"
     began = moment(restart.at).timestamp()
     moved = max([began, *(pod.ready_at for pod in new if pod.ready_at is not None)])
     waited = snapshot.now.timestamp() - moved

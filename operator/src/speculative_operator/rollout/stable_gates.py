@@ -47,6 +47,7 @@ def retry_requested(snapshot: Snapshot, _: Assessment) -> Transition | None:
         Event("RetryRequested", message),
         failed_revisions=kept,
         parked=None if waits else parked,
+        group_failures=[e for e in snapshot.status.group_failures if e.hash != revision],
         # What was found in its files then may be another thing now.
         preflight=None if forgotten and _is_over(snapshot, revision) else snapshot.status.preflight,
         observed_retry=asked,
@@ -95,7 +96,7 @@ def stable_restored(snapshot: Snapshot, _: Assessment) -> Transition | None:
 
 def first_revision(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """Nothing exists yet: the wanted revision becomes stable without a trial."""
-    if snapshot.status.stable is not None or snapshot.findings:
+    if snapshot.status.stable is not None or snapshot.is_refused:
         return None
     revision = snapshot.words.hash
     stable = StableStatus(revision=next_number(snapshot, revision), hash=revision)
@@ -124,9 +125,8 @@ def first_revision_failed(snapshot: Snapshot, _: Assessment) -> Transition | Non
     stable = snapshot.status.stable
     if stable is None or stable.available_at is not None or has_failed(snapshot, stable.hash):
         return None
-    for pod in snapshot.pods_of(stable.hash):
-        end = pod.termination
-        if end is not None and not end.retryable:
+    for end in snapshot.ends(stable.hash):
+        if not end.retryable:
             message = f"Revision {stable.revision} ({stable.hash}): {end.detail}"
             return transition(
                 snapshot,

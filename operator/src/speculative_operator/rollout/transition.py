@@ -92,7 +92,7 @@ def failure_of(snapshot: Snapshot, revision: str | None) -> FailedRevision | Non
 
 def wanted(snapshot: Snapshot) -> str | None:
     """The hash the user wants; while the spec is refused, what is running stays wanted."""
-    if not snapshot.findings:
+    if not snapshot.is_refused:
         return snapshot.words.hash
     status = snapshot.status
     running = status.canary or status.stable

@@ -3,7 +3,8 @@
 A ReplicaSet removes pods that are not ready first, then those with the lowest
 `controller.kubernetes.io/pod-deletion-cost`, and else the youngest, which has
 nothing to do with work. The cost is written when a revision is about to shrink
-and at no other time.
+and at no other time. A LeaderWorkerSet knows no such cost: it removes the group with
+the highest index.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ def shrinking(snapshot: Snapshot, scales: Iterable[Scale]) -> frozenset[str]:
         scale.hash
         for scale in scales
         if (view := snapshot.deployments.get(scale.hash)) is not None
+        and not view.is_groups
         and 0 < scale.replicas < view.replicas
     )
 

@@ -50,6 +50,8 @@ class Plan:
     step: StepTime | None = None
     """In place of `tokens_per_second`."""
     load_seconds: float = 0.5
+    nodes: int = 1
+    """Pods that run it together."""
     metric_names: Generation = "V1"
     faults: tuple[Fault, ...] = ()
     adaptive_online: bool = False
@@ -85,6 +87,7 @@ def _plan(document: Mapping[str, Any], simulation: Mapping[str, Any]) -> Plan:
         step=StepTime(**{name: int(step.get(name, 0)) / 1e6 for name in ("base", "draft", "token")})
         if step
         else None,
+        nodes=int(document.get("nodes") or 1),
         load_seconds=int(simulation.get("loadMilliseconds", 500)) / 1000,
         adaptive_online=adaptive.get("mode") == "Online",
         min_acceptance_percent=int(adaptive.get("minAcceptancePercent") or 0),

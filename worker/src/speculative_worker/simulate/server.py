@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from speculative_worker.adaptive.report import Report, settings_from
 from speculative_worker.http_server import HttpServer, Request, Response, json_response
@@ -27,6 +27,9 @@ from speculative_worker.simulate.faults import Fault, Faults, fault_from
 from speculative_worker.simulate.generation import Batch
 from speculative_worker.simulate.lengths import Lengths
 from speculative_worker.simulate.plan import BadPlan, Plan, plan_from
+
+if TYPE_CHECKING:
+    from speculative_worker.simulate.group import Meeting
 
 _LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
 _HTML: Final = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
@@ -173,36 +176,68 @@ def simulate(environment: Mapping[str, str]) -> int:
     except (BadPlan, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
+    if plan.nodes > 1:
+        return _simulate_node(plan, environment, port)
+    return asyncio.run(_run(_engine(plan, environment), _doors(environment, port)))
+
+
+def _engine(plan: Plan, environment: Mapping[str, str]) -> SimulatedEngine:
     # Seeded per pod and process: evidence from several pods must vary as that of real ones.
     seed = f"{environment.get('POD_NAME', '')}/{os.getpid()}"
     chance = random.Random(seed)  # noqa: S311
     state_path, _ = settings_from(environment)
-    engine = SimulatedEngine(plan, chance=chance, state_path=state_path)
+    return SimulatedEngine(plan, chance=chance, state_path=state_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Doors:
+    """Where it listens, and with which certificate."""
+
+    host: str | None
+    port: int
+    tls_folder: str | None
+
+
+def _doors(environment: Mapping[str, str], port: int) -> _Doors:
     host, tls_folder = environment.get("LISTEN_HOST"), environment.get("ENGINE_TLS_FOLDER")
-    return asyncio.run(_run(engine, host=host or None, port=port, tls_folder=tls_folder or None))
+    return _Doors(host or None, port, tls_folder or None)
 
 
-async def _run(
-    engine: SimulatedEngine, *, host: str | None, port: int, tls_folder: str | None
-) -> int:
+def _simulate_node(plan: Plan, environment: Mapping[str, str], port: int) -> int:
+    """One pod of an engine of several."""
+    # Imported here: an engine of one pod has no use for it.
+    from speculative_worker.simulate import group
+
+    try:
+        place = group.place_of(environment)
+    except ValueError as error:
+        print(f"this pod is in no group: {error}", file=sys.stderr)
+        return 2
+    if place.rank > 0:
+        return asyncio.run(group.follow(place))
+    meeting = group.Meeting(plan.nodes - 1, place.port)
+    return asyncio.run(_run(_engine(plan, environment), _doors(environment, port), meeting))
+
+
+async def _run(engine: SimulatedEngine, doors: _Doors, meeting: "Meeting | None" = None) -> int:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     stopped = asyncio.create_task(stop.wait())
-    ended = asyncio.create_task(_end(engine.faults))
+    ended = asyncio.create_task(_end(engine.faults, meeting))
     server = HttpServer(engine.answer)
     renewing: asyncio.Task[None] | None = None
     try:
-        await asyncio.wait(
-            {stopped, ended}, timeout=engine.plan.load_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        await _load(engine.plan, doors, meeting, {stopped, ended})
         if not (stopped.done() or ended.done()):
-            if tls_folder is None:
-                await server.start(host, port)
+            if doors.tls_folder is None:
+                await server.start(doors.host, doors.port)
             else:
-                renewing = await _start_encrypted(server, host, port, Path(tls_folder))
-            print(f"simulated engine serves on port {port}", flush=True)
+                renewing = await _start_encrypted(server, doors, Path(doors.tls_folder))
+            print(f"simulated engine serves on port {doors.port}", flush=True)
             await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        if meeting is not None:
+            await meeting.close()
         await server.close()
         if renewing is not None:
             renewing.cancel()
@@ -212,21 +247,33 @@ async def _run(
     return 0
 
 
-async def _start_encrypted(
-    server: HttpServer, host: str | None, port: int, folder: Path
-) -> asyncio.Task[None]:
+async def _load(
+    plan: Plan, doors: _Doors, meeting: "Meeting | None", ends: set[asyncio.Task[Any]]
+) -> None:
+    """Takes the time that loading takes, once every pod is there; less where it ends first."""
+    if meeting is not None:
+        await meeting.start(doors.host)
+        complete = asyncio.create_task(meeting.complete.wait())
+        await asyncio.wait({complete, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        complete.cancel()
+    await asyncio.wait(ends, timeout=plan.load_seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _start_encrypted(server: HttpServer, doors: _Doors, folder: Path) -> asyncio.Task[None]:
     """Listens with TLS; the task that takes renewed certificates."""
     # Imported here: without TLS there is no `ssl` in this process.
     from speculative_worker.simulate import encryption
 
     context = encryption.context_of(folder)
-    await server.start(host, port, encryption=context)
+    await server.start(doors.host, doors.port, encryption=context)
     return asyncio.create_task(encryption.follow(context, folder))
 
 
-async def _end(faults: Faults) -> Fault:
+async def _end(faults: Faults, meeting: "Meeting | None") -> Fault:
     """Waits for a fault that ends the process; new ones may come at any time."""
     while True:
+        if meeting is not None and meeting.left.is_set():
+            return Fault("Crash", text="RuntimeError: a pod of the group has ended")
         found = faults.next_end()
         left = found[0] - time.monotonic() if found else _END_LOOK_SECONDS
         if found and left <= 0:
