@@ -25,11 +25,14 @@ class FakeApi:
         self.objects: dict[str, JSON] = {}
         self.version = 1
         self.mode = "live"
-        """live, silent (accepts and says nothing), gone (410 event), ends (closes at once)."""
+        """live, silent (accepts one and says nothing), mute (all of them), gone (410 event), ends
+        (closes at once)."""
         self.refuse = 0
         """Answer the next so many requests with 503; -1: all."""
         self.hang = False
         self.requests: list[tuple[str, str]] = []
+        self._history: list[JSON] = []
+        """Every event, for watches that begin before it."""
         self._watchers: set[asyncio.Queue[JSON | None]] = set()
         self.url = ""
 
@@ -42,6 +45,7 @@ class FakeApi:
         stored["metadata"] |= {"resourceVersion": str(self.version)}
         stored["metadata"].setdefault("uid", uid)
         self.objects[path] = stored
+        self._history.append({"type": kind, "object": stored})
         if announce:
             self.announce(kind, stored)
         return stored
@@ -51,6 +55,7 @@ class FakeApi:
         self.version += 1
         gone = self.objects.pop(path)
         gone["metadata"]["resourceVersion"] = str(self.version)
+        self._history.append({"type": "DELETED", "object": gone})
         if announce:
             self.announce("DELETED", gone)
 
@@ -119,9 +124,14 @@ class FakeApi:
             await response.write(json.dumps(event).encode() + b"\n")
             return response
         queue: asyncio.Queue[JSON | None] = asyncio.Queue()
-        if self.mode == "silent":
-            self.mode = "live"
+        if self.mode in ("silent", "mute"):
+            self.mode = "live" if self.mode == "silent" else "mute"
             await asyncio.Event().wait()
+        for event in self._history:
+            if int(event["object"]["metadata"]["resourceVersion"]) > int(
+                request.query["resourceVersion"]
+            ):
+                queue.put_nowait(event)
         self._watchers.add(queue)
         try:
             while (event_ := await queue.get()) is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,12 +33,16 @@ class Woken(list[tuple[Key, bool]]):
         self.append((key, by_a_person))
 
 
+def lists(fake: FakeApi) -> list[str]:
+    return [path for method, path in fake.requests if method == "GET" and "watch=" not in path]
+
+
 @asynccontextmanager
 async def running(
-    fake: FakeApi, woken: Woken, *, resource: Any = SPECULATIVE_DEPLOYMENT
+    fake: FakeApi, woken: Woken, *, resource: Any = SPECULATIVE_DEPLOYMENT, pace: Pace = FAST
 ) -> AsyncIterator[Reflector]:
     async with a_client(fake) as client:
-        reflector = Reflector(client, resource, wake=woken, pace=FAST)
+        reflector = Reflector(client, resource, wake=woken, pace=pace)
         task = asyncio.create_task(reflector.run())
         try:
             await until(reflector.synced.is_set)
@@ -69,6 +74,20 @@ async def test_silent_watch_is_noticed_and_what_was_created_meanwhile_is_found()
             fake.put(f"{PARENT}/chat", a_parent())
             await until(lambda: woken)
             assert ("llm", "chat") in reflector.store.keys()  # noqa: SIM118
+            # A server says nothing of kinds that nobody changes: thousands are not read for that.
+            assert len(lists(fake)) == 1
+
+
+async def test_what_stays_silent_for_long_is_listed_all_the_same() -> None:
+    async with a_fake_api() as fake:
+        fake.mode = "mute"
+        woken = Woken()
+        pace = replace(FAST, silent=0.03)
+        async with running(fake, woken, pace=pace) as reflector:
+            fake.put(f"{PARENT}/chat", a_parent())
+            await until(lambda: woken)
+            assert ("llm", "chat") in reflector.store.keys()  # noqa: SIM118
+            assert len(lists(fake)) >= 2
 
 
 async def test_expired_watch_lists_again_and_handles_the_gap_once() -> None:

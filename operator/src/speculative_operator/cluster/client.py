@@ -28,6 +28,7 @@ from speculative_operator.errors import (
     NotFound,
     NotReadable,
     Refused,
+    Silent,
     Unavailable,
 )
 
@@ -228,8 +229,8 @@ class Client:
     ) -> AsyncIterator[tuple[str, JSON]]:
         """Events (type, object) until the server ends the watch; bookmarks included.
 
-        Bookmarks come each minute, so `silent_seconds` without a byte means a
-        half-open connection (kopf#585) and raises Unavailable.
+        `silent_seconds` without a byte raise Silent: a half-open connection (kopf#585), or a
+        kind that nothing changed, of which the server sends no bookmarks either (1.34).
         """
         query = {
             "watch": "1",
@@ -250,6 +251,8 @@ class Client:
                     raise error_of(response.status, f"watch {path}: {await response.text()}")
                 async for line in lines_of(response.content):
                     yield _event(line, path)
+        except aiohttp.SocketTimeoutError as error:
+            raise Silent(f"watch {path}: silent for {silent_seconds:g} s") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"watch {path}: {type(error).__name__} {error}") from error
 

@@ -17,10 +17,14 @@ from speculative_operator.cluster.applied import LAST_APPLIED, NOTE, replicas_ap
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key, Resource
 from speculative_operator.cluster.sharing import Shared
-from speculative_operator.errors import Gone, NotFound, OperatorError, Refused
+from speculative_operator.errors import Gone, NotFound, OperatorError, Refused, Silent
 from speculative_operator.shard import Shard
 
 log = logging.getLogger(__name__)
+
+SILENCES: Final = 8
+"""After so many silences in a row everything is listed anew: a server behind the same address may
+have been restored to a time before our version, and would say nothing for ever."""
 
 Wake = Callable[[Key, bool], None]
 """(key, whether a person changed something): a pass is due."""
@@ -33,7 +37,8 @@ class Pace:
     server: float = 300.0
     """The server ends a watch after this."""
     silent: float = 75.0
-    """Without a byte for so long the connection is taken for dead; bookmarks come each 60."""
+    """Without a byte for so long the connection is taken for dead; bookmarks come each 60, where
+    anything changed."""
     first_backoff: float = 0.2
     longest_backoff: float = 30.0
 
@@ -148,6 +153,9 @@ class Reflector:
         self.synced = asyncio.Event()
         self.alive_at = float("inf")
         """Loop time of the last attempt, list, event or bookmark; infinite before the first."""
+        self._version = ""
+        """Of the last list, event or bookmark: where a watch goes on."""
+        self._silences = 0
         self._client = client
         self._wake = wake
         self._namespace = namespace
@@ -162,10 +170,10 @@ class Reflector:
         while True:
             self._live()
             try:
-                version = await self._list()
+                await self._list()
                 while True:
                     began = self.alive_at
-                    version = await self._watch(version)
+                    await self._watch_on()
                     if self.alive_at - began < self._pace.first_backoff:
                         # A server that ends every watch at once is not to be hammered.
                         await asyncio.sleep(self._pace.first_backoff)
@@ -189,9 +197,9 @@ class Reflector:
         self.synced.set()
         await asyncio.sleep(self._pace.longest_backoff)
 
-    async def _list(self) -> str:
+    async def _list(self) -> None:
         resource = self.store.resource
-        things, version = await self._client.list_all(
+        things, self._version = await self._client.list_all(
             resource,
             self._namespace,
             selector=self._selector,
@@ -200,33 +208,45 @@ class Reflector:
         for thing in things:
             # Items of a list come without these two.
             thing.update(apiVersion=resource.api_version, kind=resource.kind)
-        changed = self.store.replace(things, version)
+        changed = self.store.replace(things, self._version)
         self.store.missing = False
+        self._silences = 0
         self._live()
         self.synced.set()
         for key in changed:
             self._wake(key, resource is SPECULATIVE_DEPLOYMENT)
-        return version
 
-    async def _watch(self, version: str) -> str:
-        """One watch until the server ends it; gives the version to go on from."""
+    async def _watch_on(self) -> None:
+        """One watch until it ends or falls silent; the next one goes on from there."""
+        try:
+            await self._watch()
+        except Silent as error:
+            # A quiet kind is no reason to read thousands of objects again each minute: what a dead
+            # connection kept from us is told by the next watch, from the same version on.
+            self._silences += 1
+            if self._silences >= SILENCES:
+                raise
+            log.debug("event=watch-silent kind=%s why=%r", self.store.resource.kind, str(error))
+            self._live()
+
+    async def _watch(self) -> None:
         async for kind, thing in self._client.watch(
             self.store.resource,
             self._namespace,
-            resource_version=version,
+            resource_version=self._version,
             selector=self._selector,
             server_seconds=self._pace.server,
             silent_seconds=self._pace.silent,
         ):
             self._live()
-            version = str(thing.get("metadata", {}).get("resourceVersion", version))
+            self._silences = 0
+            self._version = str(thing.get("metadata", {}).get("resourceVersion", self._version))
             if kind == "BOOKMARK":
                 continue
             urgent = self._is_by_a_person(thing)
             key = self.store.drop(thing) if kind == "DELETED" else self.store.put(thing)
             if key is not None:
                 self._wake(key, urgent)
-        return version
 
     def _live(self) -> None:
         self.alive_at = asyncio.get_running_loop().time()
