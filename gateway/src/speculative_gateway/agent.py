@@ -152,6 +152,7 @@ class Agent:
             if self._used_since is not None:
                 _log.warning("envoy is away: %s", error)
             self._used_since = None
+            self._applier.begin_life()
         except Superseded:
             return life
         except ReadbackMismatch as mismatch:
@@ -167,6 +168,7 @@ class Agent:
         if self._used_since is not None and self._used_since.started_at != life.started_at:
             _log.info("envoy has a new life")
             self._used_since = None
+            self._applier.begin_life()
         observation = self._observation
         route, wanted = self._wanted(observation)
         same = self._last == route and self._applier.on_disk() == wanted

@@ -35,6 +35,13 @@ class Applier:
     def __init__(self, admin: Admin, folder: Path) -> None:
         self._admin = admin
         self._folder = folder
+        self._rejections: dict[str, int] | None = None
+        """Refused files that Envoy had counted when it was last asked for them: all that it has
+        taken since leaves them as they are, and a question before each step would delay it."""
+
+    def begin_life(self) -> None:
+        """Another Envoy may answer from now on, which counts from 0."""
+        self._rejections = None
 
     def on_disk(self) -> Configuration:
         """What Envoy was last told.
@@ -63,12 +70,13 @@ class Applier:
         former = self.on_disk()
         current = former
         for step in plan(former, wanted):
-            rejections = await self._admin.rejections()
+            if self._rejections is None:
+                self._rejections = await self._admin.rejections()
             self._write(step)
             try:
                 await self._until_used(step, current, superseded)
             except ReadbackMismatch as mismatch:
-                reason = await self._reason(rejections)
+                reason = await self._reason(self._rejections)
                 _log.error("undoing a step: %s%s", mismatch, reason)
                 await self._undo(step, former)
                 raise ReadbackMismatch(f"{mismatch}{reason}") from mismatch
@@ -108,9 +116,10 @@ class Applier:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _reason(self, before: dict[str, int]) -> str:
+        self._rejections = await self._admin.rejections()
         grown = [
             f"{name} +{value - before.get(name, 0)}"
-            for name, value in (await self._admin.rejections()).items()
+            for name, value in self._rejections.items()
             if value > before.get(name, 0)
         ]
         return f" ({', '.join(sorted(grown))}; its log says why)" if grown else ""
