@@ -94,7 +94,8 @@ class Operator:
         return float(found[1]) if found else 0.0
 
     def _metrics(self) -> str:
-        with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - our own URL
+        # Half an hour of measuring is not to be lost to a machine that is busy for ten seconds.
+        with urllib.request.urlopen(self._url, timeout=120) as answer:  # noqa: S310 - our own URL
             text: str = answer.read().decode()
         return text
 

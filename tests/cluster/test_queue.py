@@ -165,3 +165,23 @@ async def test_hastened_key_comes_before_those_that_are_due() -> None:
         with suppress(asyncio.CancelledError):
             await task
     assert [name for _, name in passes.keys] == ["2", "0", "1"]
+
+
+async def test_passes_that_wait_for_nothing_leave_a_turn_to_everybody_else() -> None:
+    done: list[Key] = []
+    seen_by_others: list[int] = []
+
+    async def work(key: Key) -> None:
+        done.append(key)
+
+    queue = Queue(work, workers=2, settle=0.0)
+    for number in range(100):
+        queue.wake(("llm", f"r{number}"))
+    task = asyncio.create_task(queue.run())
+    while len(done) < 100:
+        await asyncio.sleep(0)
+        seen_by_others.append(len(done))
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert len(set(seen_by_others)) > 40

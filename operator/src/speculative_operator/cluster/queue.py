@@ -94,6 +94,9 @@ class Queue:
         while True:
             key = await self._next()
             await self._pass(key)
+            # A pass over an unchanged world waits for nothing: after a start a thousand of them in
+            # a row would keep the Lease from its renewal, and an edited resource from its answer.
+            await asyncio.sleep(0)
 
     async def _next(self) -> Key:
         while True:
