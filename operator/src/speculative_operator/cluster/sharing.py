@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import orjson
 
-MOST: Final = 50_000
-"""Parts remembered; beyond that it begins anew, and only what comes later is shared with it."""
+MOST: Final = 10_000
+"""Texts and parts remembered, of some 300 resources; beyond that it begins anew, and only what
+comes later is shared with it. What all have in common is learnt again from the next resource,
+while the names of those that are gone would pile up."""
 LARGEST: Final = 512
 """Bytes of a part as JSON that is worth remembering: what is larger holds the name of its owner
 somewhere, and is shared in its parts."""
