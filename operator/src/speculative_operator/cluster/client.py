@@ -52,7 +52,6 @@ _QUESTIONS: Final = frozenset({"review"})
 Observer = Callable[[str, str, int], None]
 """Told of every answered request: verb, kind, HTTP status (0: no answer)."""
 
-
 Fence = Callable[[], bool]
 """Whether writes may leave at this very moment."""
 
