@@ -182,6 +182,24 @@ async def test_another_installation_is_named_and_not_waited_for_silently() -> No
     await in_world(play)
 
 
+async def test_shards_that_died_together_are_waited_for_together() -> None:
+    async with a_fake_api() as fake, a_client(fake) as client:
+        for index in range(1, 4):
+            metadata = {
+                "name": f"speculative-operator-{index}",
+                "namespace": "kube-public",
+                "annotations": {"speculative.dev/shard": f"{index}/4"},
+            }
+            path = f"/apis/coordination.k8s.io/v1/namespaces/kube-public/leases/{metadata['name']}"
+            spec = {"holderIdentity": "ops/dead", "leaseDurationSeconds": 30}
+            fake.put(path, {"metadata": metadata, "spec": spec})
+        claims = Claims(client, watch_namespace="", installation="", foreign_seconds=60)
+        assert await claims.hindrance() is not None
+        seen = {place[1]: observed.version for place, observed in claims._observed.items()}
+        assert len(seen) == 3
+        assert all(seen.values()), "one of them begins to be waited for when another is over"
+
+
 async def test_a_lost_lease_leaves_the_shard_to_an_overlapping_one() -> None:
     """The old holder's Lease has another name, so that no write of it says who came after."""
 

@@ -76,6 +76,9 @@ class Claims:
         live = {_place(lease): lease for lease in await self._leases()}
         self._observed = {place: self._observed.get(place, Observed()) for place in live}
         for place, lease in live.items():
+            # All of them at each look: of several that died at once none is waited for in turn.
+            self._observed[place].see(lease)
+        for place, lease in live.items():
             if (held := self._holder(lease, self._observed[place])) is not None:
                 ours = self._is_ours(lease)
                 return InTheWay(self._sentence(lease, held, ours=ours), ours=ours)
@@ -112,7 +115,6 @@ class Claims:
 
     def _holder(self, lease: JSON, observed: Observed) -> str | None:
         """Who holds it; None when it is free or its holder is long gone."""
-        observed.see(lease)
         left = observed.left(
             lease, installation=self._installation, foreign_seconds=self._foreign_seconds
         )
