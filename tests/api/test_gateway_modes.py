@@ -47,7 +47,7 @@ def aliases(model: Any) -> set[str]:
 
 
 def test_every_field_of_the_gateway_is_thought_of() -> None:
-    assert aliases(Gateway) == {*GATEWAY, *WITHOUT_GATEWAY, *WITH_GATEWAY_API}
+    assert aliases(Gateway) == {*GATEWAY, *WITHOUT_GATEWAY, *WITH_GATEWAY_API, "shared"}
     assert aliases(RolloutStep) == {*STEPS, "pause", "verify"}
 
 
@@ -55,6 +55,46 @@ def test_every_field_of_the_gateway_is_thought_of() -> None:
 def test_without_a_gateway_its_fields_are_refused(field: str) -> None:
     fields = {where for where, _ in said(**without(**{field: GATEWAY[field]}))}
     assert fields & {"spec.gateway.mode", "spec.gateway.timeouts"}
+
+
+def shared(**gateway: Any) -> dict[str, Any]:
+    return {"gateway": {"mode": "Shared", "shared": {"name": "edge"}, **gateway}}
+
+
+def test_at_a_shared_gateway_everything_of_a_gateway_of_ours_is_taken() -> None:
+    lanes = {
+        "native": {"replicas": 1, "fallback": True},
+        "rules": [{"lane": "native", "model": "x"}],
+    }
+    engine = {"tls": {"secretName": "chat-engines", "serverName": "chat.llm.svc"}}
+    steps = {"steps": [SHADOW, {"weight": 5}, {"pause": {}}], "dynamicStable": True}
+    own = {**GATEWAY, "hosts": ["chat.example.com"], "service": {"type": "NodePort"}}
+    assert said(**shared(**own), lanes=lanes, engine=engine, rollout=steps) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"gateway": {"mode": "Shared"}}, "spec.gateway.shared"),
+        ({"gateway": {"shared": {"name": "edge"}}}, "spec.gateway.shared"),
+        (shared(parentRef={"name": "edge"}), "spec.gateway.parentRef"),
+        (shared(shared={"name": "Edge"}), "spec.gateway.shared.name"),
+        (
+            {**shared(), "target": {"model": "hf://a/b", "servedModelName": "llama"}},
+            "spec.target.servedModelName",
+        ),
+    ],
+    ids=["no name", "another mode", "a parent", "no label", "another model's name"],
+)
+def test_what_a_shared_gateway_cannot_do_is_refused(spec: dict[str, Any], field: str) -> None:
+    assert [where for where, _ in said(**spec)] == [field]
+
+
+def test_the_models_name_may_be_said_where_it_is_the_resources() -> None:
+    same = {"target": {"model": "hf://a/b", "servedModelName": "chat"}}
+    assert said(**shared(), **same) == []
+    other = {"target": {"model": "hf://a/b", "servedModelName": "llama"}}
+    assert said(**other) == []
 
 
 def at_a_gateway(**gateway: Any) -> dict[str, Any]:

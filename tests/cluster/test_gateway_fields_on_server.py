@@ -54,7 +54,7 @@ def test_taken(api_server: Server, gateway: dict[str, Any]) -> None:
         ({"auth": {}}, "set either apiKeysSecret or jwt"),
         ({"sessionAffinityHeader": "x session"}, "should match"),
         ({"maxRequestBodyBytes": 100}, "greater than or equal to 1024"),
-        ({"mode": "None", "auth": KEYS}, "only the gateway of mode Envoy does this"),
+        ({"mode": "None", "auth": KEYS}, "only a gateway of mode Envoy or Shared does this"),
         ({"mode": "GatewayAPI"}, "mode GatewayAPI needs parentRef"),
         ({**AT_A_GATEWAY, "backend": "InferencePool"}, "needs endpointPickerRef"),
         ({"backend": "InferencePool", "endpointPickerRef": PICKER}, "or use mode GatewayAPI"),

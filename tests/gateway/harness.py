@@ -59,6 +59,8 @@ class Gateway:
     """Lowest version; empty: plain HTTP."""
     authorities: tuple[str, ...] = ()
     """Secrets that vouch for engines, mounted in the folder `authorities`."""
+    shared_gateway: str = ""
+    """Its name where it has members; see `share` and `ask_member`."""
     supervisor: asyncio.subprocess.Process | None = None
     agent: asyncio.subprocess.Process | None = None
     sequence: int = 0
@@ -104,6 +106,7 @@ class Gateway:
             "WAITING_PORT": str(self.waiting_port),
             "LISTEN_ADDRESS": "127.0.0.1",
             "POD_NAME": "gateway-0",
+            "SHARED_GATEWAY": self.shared_gateway,
             "CONCURRENCY": "1",
             "REQUEST_HEADERS_SECONDS": str(self.headers_seconds),
             "REQUEST_SECONDS": str(self.request_seconds),
@@ -210,21 +213,52 @@ class Gateway:
             f"sequence {route.sequence} in use",
         )
 
-    async def state(self) -> gateway.GatewayState | None:
+    def share(self, *members: str, hosts: Mapping[str, str] | None = None, **fields: Any) -> None:
+        """Says who is at the gateway; the owner of a member's route has its name."""
+        named = (hosts or {}).items()
+        shared = gateway.SharedGateway(
+            members=tuple(
+                gateway.Member(
+                    name=each, owner_uid=each, hosts=tuple(h for h, whose in named if whose == each)
+                )
+                for each in members
+            ),
+            **fields,
+        )
+        self.write(gateway.SHARED_KEY, shared.model_dump_json(by_alias=True))
+
+    async def member(
+        self, name: str, *backends: gateway.Backend, **fields: Any
+    ) -> gateway.GatewayState:
+        """Writes a member's next route and waits until the agent has seen it in Envoy."""
+        self.sequence += 1
+        values = {"owner_uid": name, "sequence": self.sequence, "model": name, **fields}
+        if backends:
+            values.setdefault("default", backends[0].hash)
+        route = gateway.Route(backends=backends, **values)
+        self.write(f"{name}-member.json", route.model_dump_json(by_alias=True))
+        return await self.until(
+            lambda state: state.ready and state.sequence == route.sequence,
+            f"sequence {route.sequence} of {name} in use",
+            member=name,
+        )
+
+    async def state(self, member: str = "") -> gateway.GatewayState | None:
         """The agent's answer; None where it or Envoy is away."""
+        url = f"http://127.0.0.1:{self.agent_port}/state"
         try:
-            async with self.session.get(f"http://127.0.0.1:{self.agent_port}/state") as answer:
+            async with self.session.get(url, params={"member": member} if member else {}) as answer:
                 text = await answer.text()
                 return gateway.GatewayState.model_validate_json(text) if answer.ok else None
         except aiohttp.ClientError:
             return None
 
     async def until(
-        self, condition: Callable[[gateway.GatewayState], bool], what: str
+        self, condition: Callable[[gateway.GatewayState], bool], what: str, *, member: str = ""
     ) -> gateway.GatewayState:
         """Waits for a state."""
         found = await eventually(
-            self.state, lambda state: state is not None and condition(state), what
+            lambda: self.state(member), lambda state: state is not None and condition(state), what
         )
         assert found is not None
         return found

@@ -75,11 +75,16 @@ async def an_api() -> AsyncIterator[Api]:
         await runner.cleanup()
 
 
-async def observations(api: Api, tmp_path: Path) -> AsyncIterator[Observation]:
+CHAT = Settings(namespace="llm", route_config_map="chat-route", name="chat")
+EDGE = Settings(namespace="llm", route_config_map="edge-gateway", shared_gateway="edge")
+
+
+async def observations(
+    api: Api, tmp_path: Path, settings: Settings = CHAT
+) -> AsyncIterator[Observation]:
     """What the source reports, one after the other."""
     token = tmp_path / "token"
     token.write_text("one\n")
-    settings = Settings(namespace="llm", route_config_map="chat-route", name="chat")
     source = FromKubernetes(settings, Cluster(api.base, token_file=token))
     queue: asyncio.Queue[Observation] = asyncio.Queue()
     task = asyncio.create_task(source.watch(queue.put_nowait))
@@ -120,6 +125,23 @@ async def test_only_what_belongs_to_the_resource_is_asked_for(tmp_path: Path) ->
             (SLICES, "speculative.dev/name=chat"),
         }
         assert {authorization for _, _, authorization in api.queries} == {"Bearer one"}
+
+
+async def test_a_shared_gateway_asks_for_its_own_and_its_members_objects(tmp_path: Path) -> None:
+    def a_member(name: str, text: str) -> dict[str, Any]:
+        return {"metadata": {"name": f"{name}-member"}, "data": {"route.json": text}}
+
+    shared = {"metadata": {"name": "edge-gateway"}, "data": {"shared.json": "{}"}}
+    async with an_api() as api, aclosing(observations(api, tmp_path, EDGE)) as seen:
+        api.items[MAPS] = [shared, a_member("chat", "1"), a_member("code", "2"), a_map("3")]
+        found = await anext(seen)
+        assert found == Observation(shared="{}", routes={"chat": "1", "code": "2"})
+        await asyncio.wait_for(api.watching.wait(), 10)
+        asked = {(path, query.get("labelSelector")) for path, query, _ in api.queries}
+        ours = "speculative.dev/gateway=edge"
+        assert asked == {(MAPS, ours), (SLICES, ours)}
+        api.watches[MAPS].put_nowait({"type": "DELETED", "object": a_member("code", "2")})
+        assert (await anext(seen)).routes == {"chat": "1"}
 
 
 async def test_changes_are_followed(tmp_path: Path) -> None:

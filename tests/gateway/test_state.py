@@ -158,7 +158,8 @@ def test_copies_show_in_the_metrics() -> None:
     canary = gateway.ClusterState(
         hash=B, weight=0, endpoints=1, active=0, shadow=a_shadow(rq_2xx=3, rq_active_overflow=2)
     )
-    text = metrics(gateway.GatewayState(envoy_started_at=1, sampled_at=1, clusters=(canary,)))
+    state = gateway.GatewayState(envoy_started_at=1, sampled_at=1, clusters=(canary,))
+    text = metrics({"": state})
     who = f'revision="{B}",lane="accelerated"'
     assert f"speculative_gateway_shadow_percent{{{who}}} 10\n" in text
     assert f"speculative_gateway_shadow_skipped_total{{{who}}} 2\n" in text
@@ -182,7 +183,7 @@ def test_metrics_are_grouped_by_family() -> None:
         ready=True,
         clusters=a_sample(**{A: 95, B: 5}).clusters(),
     )
-    lines = metrics(state).splitlines()
+    lines = metrics({"": state}).splitlines()
     of_a = f'revision="{A}",lane="accelerated"'
     assert f"speculative_gateway_weight{{{of_a}}} 95" in lines
     assert f'speculative_gateway_responses_total{{{of_a},class="2xx"}} 8' in lines
@@ -199,7 +200,9 @@ def test_figures_of_revisions_that_are_gone_are_left_out() -> None:
         f'envoy_speculative_prompt_tokens{{revision="{B}",lane="native"}} 8\n'
         "envoy_server_uptime{} 9\n"
     )
-    assert passed_on(text, {A}) == (
+    cluster = gateway.ClusterState(hash=A, weight=0, endpoints=0, active=0)
+    state = gateway.GatewayState(envoy_started_at=1, sampled_at=1, clusters=(cluster,))
+    assert passed_on(text, {"": state}, {}) == (
         "# TYPE speculative_gateway_prompt_tokens counter\n"
         f'speculative_gateway_prompt_tokens{{revision="{A}",lane="native"}} 7\n'
     )

@@ -84,6 +84,8 @@ class Reason(StrEnum):
     WAKING = "Waking"
     AWAKE = "Awake"
     NO_GATEWAY = "NoGateway"
+    SHARED_SETTINGS_DIFFER = "SharedSettingsDiffer"
+    HOST_TAKEN = "HostTaken"
     ROUTE_ACCEPTED = "RouteAccepted"
     ROUTE_NOT_ACCEPTED = "RouteNotAccepted"
     KIND_MISSING = "KindMissing"
@@ -170,6 +172,9 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.AWAKE: "No pod is released; the message says when some will be.",
     Reason.GATEWAY_SILENT: "A gateway pod has not answered for a while; removal no longer waits.",
     Reason.NO_GATEWAY: "gateway.mode is None: the Service leads to the pods of stable.",
+    Reason.SHARED_SETTINGS_DIFFER: "Resources at one shared gateway say its settings differently; "
+    "it goes on with those in force until all say the same. The message names them.",
+    Reason.HOST_TAKEN: "A host name in gateway.hosts is another resource's at the shared gateway.",
     Reason.ROUTE_ACCEPTED: "The Gateway's controller has accepted the HTTPRoute.",
     Reason.ROUTE_NOT_ACCEPTED: "The HTTPRoute is not accepted by a Gateway; the message says why.",
     Reason.KIND_MISSING: "The spec needs a kind that the cluster has not, or that the operator may "

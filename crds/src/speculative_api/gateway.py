@@ -2,15 +2,17 @@
 
 `Route` is the JSON under key `route.json` of ConfigMap `<name>-route`;
 `GatewayState` is served by every agent on `labels.AGENT_PORT` at `/state`.
+A gateway with several members has a `SharedGateway` as well, and a `Route` of each.
 Unknown fields are ignored on reading: agents may lag the operator.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 ROUTE_KEY: Final = "route.json"
+SHARED_KEY: Final = "shared.json"
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{10}$")]
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -216,6 +218,35 @@ class Route(_Lenient):
                 "revision without users"
             )
         return self
+
+
+class Member(_Lenient):
+    """One SpeculativeDeployment at a shared gateway."""
+
+    name: str
+    """In the path and in `labels.MODEL_HEADER`, and of its route's ConfigMap before the suffix."""
+    owner_uid: str
+    """A route of another owner is not its route."""
+    hosts: tuple[str, ...] = ()
+    """Host names that are its own, `*.` first for all under a name."""
+
+
+class SharedGateway(_Lenient):
+    """What belongs to a gateway and to no member alone; JSON under `SHARED_KEY`.
+
+    Members' routes have none of the fields that are here.
+    """
+
+    schema_version: Literal[1] = 1
+    members: tuple[Member, ...] = ()
+    """The oldest first. Whoever is not listed has no requests here, route or not."""
+    auth: Auth | None = None
+    rate_limit: RateLimit | None = None
+    """What one key may ask of all members together."""
+    max_request_body_bytes: int | None = Field(default=None, ge=1)
+    allowed_cidrs: tuple[str, ...] = ()
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The words in which every member has to say this; for the operator, agents don't read it."""
 
 
 class ShadowState(_Lenient):

@@ -73,6 +73,11 @@ PAUSE: Final = f"{GROUP}/pause"
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 """Annotation, as with Deployments: why the spec was changed; kept with the revision."""
 
+SHARED_GATEWAY: Final = f"{GROUP}/gateway"
+"""Name of the shared gateway, on everything that belongs to it or that its agents read."""
+MEMBER_ROUTE_SUFFIX: Final = "-member"
+"""Ends the name of the ConfigMap with the route of one member of a shared gateway."""
+
 ENGINE_PORT: Final = 8000
 """The engine's OpenAI API, on every worker pod."""
 WORKER_PORT: Final = 8001

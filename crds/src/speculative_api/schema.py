@@ -133,6 +133,14 @@ def custom_resource_definition() -> Schema:
                 "metadata.name must be a DNS label that begins with a letter (a-z, 0-9 and -): "
                 "Services are named after it",
             ),
+            rule(
+                "!has(self.spec.gateway) || self.spec.gateway.mode != 'Shared' || "
+                "!has(self.spec.target.servedModelName) || "
+                "self.spec.target.servedModelName == self.metadata.name",
+                "at a shared gateway a request is sent by the resource's name, which is to be the "
+                "model's as well: leave servedModelName out, or use gateway.mode Envoy",
+                ".spec.target.servedModelName",
+            ),
         ],
     }
     return {

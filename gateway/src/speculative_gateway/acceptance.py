@@ -33,11 +33,7 @@ def accepted(
     try:
         route = gateway.Route.model_validate_json(text)
     except ValidationError as error:
-        reasons = "; ".join(
-            f"{'.'.join(str(part) for part in each['loc']) or 'route'}: {each['msg']}"
-            for each in error.errors()
-        )
-        raise RouteRefused(f"route refused: {reasons}") from error
+        raise RouteRefused(f"route refused: {reasons(error)}") from error
     if last is not None and last.owner_uid == route.owner_uid and route.sequence < last.sequence:
         raise RouteRefused(
             f"route refused: sequence {route.sequence} is older than {last.sequence}, "
@@ -46,6 +42,14 @@ def accepted(
     _refuse_strangers(route, authorities)
     _refuse_dead_ends(route, endpoints, last)
     return route
+
+
+def reasons(error: ValidationError) -> str:
+    """Where a text is wrong and how."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in each['loc']) or 'route'}: {each['msg']}"
+        for each in error.errors()
+    )
 
 
 def _refuse_strangers(route: gateway.Route, authorities: Collection[str]) -> None:

@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
@@ -21,20 +20,17 @@ from aiohttp import web
 from speculative_api import gateway
 
 from . import storage
-from .acceptance import accepted
 from .admin import Admin, Life
 from .applier import Applier, Superseded
-from .configuration import Configuration
-from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch, RouteRefused
+from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch
 from .holding import Holding, taking
-from .issuer import Issuer
-from .keys import Keys, usable
 from .kubernetes import Cluster, FromKubernetes
-from .render import NO_KEY_SET, NO_KEYS, rendered
+from .many_routes import ManyRoutes
 from .serving import serving
 from .settings import Settings
 from .source import FromDirectory, Observation, Source
-from .state import Sample, metrics, never_falling, passed_on
+from .state import Sample, States, metrics, named, never_falling, passed_on
+from .wants import Credentials, OneRoute, Wants
 
 _log = logging.getLogger("speculative_gateway.agent")
 
@@ -66,10 +62,13 @@ class Agent:
         self._admin = admin
         self._applier = Applier(admin, settings.xds)
         self._applied_file = settings.directory / storage.APPLIED_FILE
-        self._issuer = Issuer(settings)
+        credentials = Credentials(settings)
+        self._issuer = credentials.issuer
+        form = ManyRoutes if settings.shared_gateway else OneRoute
+        self._wants: Wants = form(settings, credentials)
         self.holding = Holding(admin.hosts)
-        self._last = self._adopted()
-        self.holding.follow(self._last)
+        self._adopt()
+        self.holding.follow(self._wants.route)
         self._observation: Observation | None = None
         self._wake = asyncio.Event()
         self._used_since: Life | None = None
@@ -77,19 +76,15 @@ class Agent:
         self._verified_at = 0.0
         self._answered_at = 0.0
         self._retry_at = 0.0
-        self._refusal = ""
-        """Why the newest observation is not used as it is."""
         self._mismatch = ""
         """What Envoy did not take, until it takes the next."""
-        self._locked = False
-        """Keys are asked for and there are none."""
         self._uncertified = settings.tls_directory is not None
         """TLS is asked for and Envoy has loaded no certificate."""
         self._stopping = False
         self._turned_at = time.monotonic()
         self._sampling = asyncio.Lock()
-        self._sample: tuple[float, gateway.GatewayState] | None = None
-        self._counted: gateway.GatewayState | None = None
+        self._sample: tuple[float, States] | None = None
+        self._counted: States = {}
         """The last reading, however old."""
         self._changes = 0
         """How often another route came into use: a reading from before says nothing about it."""
@@ -102,7 +97,7 @@ class Agent:
     @property
     def _closed(self) -> bool:
         """Nobody would get an answer here, or should not ask any more."""
-        return self._locked or self._stopping or self._uncertified
+        return self._wants.locked or self._stopping or self._uncertified
 
     @property
     def alive(self) -> bool:
@@ -155,9 +150,6 @@ class Agent:
             self._applier.begin_life()
         except Superseded:
             return life
-        except ReadbackMismatch as mismatch:
-            self._mismatch = str(mismatch)
-            self._retry_at = time.monotonic() + RETRY_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
         return life
@@ -170,122 +162,75 @@ class Agent:
             self._used_since = None
             self._applier.begin_life()
         observation = self._observation
-        route, wanted = self._wanted(observation)
-        same = self._last == route and self._applier.on_disk() == wanted
+        wanted = self._wants.wanted(observation, self._applier.on_disk())
+        same = not wanted.is_new and self._applier.on_disk() == wanted.configuration
         if same and self._used_since is not None and now < self._verified_at + VERIFY_SECONDS:
             return
         if now < self._retry_at:
             return
-        await self._applier.apply(wanted, superseded=lambda: self._observation is not observation)
+        try:
+            await self._applier.apply(
+                wanted.configuration, superseded=lambda: self._observation is not observation
+            )
+        except ReadbackMismatch as mismatch:
+            self._mismatch = str(mismatch)
+            if self._wants.failed():
+                self._wake.set()
+            else:
+                self._retry_at = time.monotonic() + RETRY_SECONDS
+            return
         if self._settings.tls_directory is not None:
             self._uncertified = await self._admin.certificates() == 0
         self._verified_at = now
         self._mismatch = ""
-        if route is None:
+        if not wanted.is_known:
             return
         self._used_since = life
-        if route != self._last:
-            text = route.model_dump_json(by_alias=True, indent=1) + "\n"
-            storage.write(self._applied_file, text)
-            _log.info("in use sequence=%d weights=%s", route.sequence, dict(wanted.weights))
-            self._last = route
-            self.holding.follow(route)
+        if wanted.is_new:
+            storage.write(self._applied_file, self._wants.took())
+            self.holding.follow(self._wants.route)
             self._changes += 1
             self._sample = None
 
-    def _wanted(
-        self, observation: Observation | None
-    ) -> tuple[gateway.Route | None, Configuration]:
-        """The newest usable route and its configuration; what is on disk where there is none."""
-        if observation is None:
-            return self._last, self._applier.on_disk()
-        endpoints, problem, route = observation.endpoints, observation.problem, self._last
+    def _adopt(self) -> None:
+        """Takes what an earlier agent of this pod applied."""
         try:
-            if problem:
-                raise RouteRefused(problem)
-            if observation.route is not None:
-                try:
-                    route = accepted(
-                        observation.route,
-                        endpoints,
-                        last=self._last,
-                        authorities=self._settings.authorities,
-                    )
-                except RouteRefused as refusal:
-                    problem = str(refusal)
-            if route is None:
-                self._refuse(problem)
-                return None, self._applier.on_disk()
-            keys = self._keys(route, observation.keys)
-            jwt = route.auth.jwt if route.auth else None
-            found = self._issuer.key_set(jwt) if jwt else NO_KEY_SET
-            self._locked = route.auth is not None and not (keys.by_client or found.text)
-            problem = "; ".join(each for each in (problem, keys.problem, found.problem) if each)
-            wanted = rendered(
-                route,
-                endpoints,
-                folder=self._settings.xds,
-                keys=keys,
-                key_set=found,
-                waiting_port=self._settings.waiting_port,
-            )
-        except RouteRefused as refusal:
-            self._refuse(str(refusal))
-            return self._last, self._applier.on_disk()
-        self._refuse(problem)
-        return route, wanted
-
-    def _keys(self, route: gateway.Route, seen: Mapping[str, bytes] | None) -> Keys:
-        """The keys as seen through the API, else as mounted now; none, with the reason, where
-        they can't be read.
-        """
-        if route.auth is None:
-            return NO_KEYS
-        if route.auth.jwt is not None:
-            return NO_KEYS
-        folder = self._settings.api_keys_directory
-        name = route.auth.api_keys_secret
-        if folder is None and seen is None:
-            return Keys(problem=f"this pod has no Secret {name} mounted: its successor will")
-        try:
-            found = usable(storage.read_secret(folder) if seen is None and folder else seen or {})
-        except OSError as error:
-            return Keys(problem=f"Secret {name} can't be read: {error.strerror}")
-        if found.by_client:
-            return found
-        why = found.problem or "it is missing or empty"
-        return Keys(problem=f"every request is refused: Secret {name} has no usable key: {why}")
-
-    def _refuse(self, problem: str) -> None:
-        if problem and problem != self._refusal:
-            _log.error("%s", problem)
-        self._refusal = problem
-
-    def _adopted(self) -> gateway.Route | None:
-        """The route that an earlier agent of this pod applied."""
-        try:
-            return gateway.Route.model_validate_json(self._applied_file.read_text())
+            self._wants.adopt(self._applied_file.read_text())
         except FileNotFoundError:
-            return None
+            return
         except ValueError as error:
             _log.warning("applied.json is not usable: %s", error)
-            return None
 
-    async def state(self) -> gateway.GatewayState:
+    async def state(self, member: str = "") -> gateway.GatewayState:
         """What Envoy uses, read since the last change and at most a second ago; requests that
         found no worker are known at once, for who heard of a wake comes for them.
+
+        Args:
+            member: whose part of a shared gateway; empty: all there is.
 
         Raises:
             EnvoyUnreachable: it can't be asked.
         """
+        states = await self._states()
+        found = states.get(member)
+        if found is None:
+            # Nothing of it is in use here.
+            found = states[""].model_copy(update={"clusters": (), "ready": False})
+        return found.model_copy(update={"activity": self.holding.activity})
+
+    async def _states(self) -> States:
         async with self._sampling:
             while self._sample is None or time.monotonic() > self._sample[0] + CACHE_SECONDS:
                 now, changes = time.monotonic(), self._changes
                 sample = await self._read()
                 if changes == self._changes:
-                    self._counted = never_falling(self._state(sample), self._counted)
+                    states = self._by_member(sample)
+                    self._counted = {
+                        name: never_falling(each, self._counted.get(name))
+                        for name, each in states.items()
+                    }
                     self._sample = (now, self._counted)
-            return self._sample[1].model_copy(update={"activity": self.holding.activity})
+            return self._sample[1]
 
     async def woken(self, request: web.Request) -> web.Response:
         """Answers when somebody asks something of a worker, see `Holding.woken`."""
@@ -297,9 +242,8 @@ class Agent:
         Raises:
             EnvoyUnreachable: it can't be asked.
         """
-        state = await self.state()
-        revisions = {each.hash for each in state.clusters}
-        return metrics(state) + passed_on(await self._admin.figures(), revisions)
+        states = await self._states()
+        return metrics(states) + passed_on(await self._admin.figures(), states, self._names())
 
     async def _read(self) -> Sample:
         life = await self._admin.life()
@@ -315,23 +259,37 @@ class Agent:
             raise EnvoyUnreachable("Envoy was restarted during the reading")
         return sample
 
-    def _state(self, sample: Sample) -> gateway.GatewayState:
+    def _names(self) -> dict[str, dict[str, str]]:
+        """Of members: their revisions by their name in Envoy."""
+        return {name: dict(share.names or {}) for name, share in self._wants.shares().items()}
+
+    def _by_member(self, sample: Sample) -> States:
+        """One state of each member, and under an empty name one of all there is."""
         used = self._used_since
         seen = used is not None and used.started_at == sample.started_at
-        last = self._last if seen else None
         clusters = sample.clusters()
         self.holding.note(sample.started_at, clusters)
-        return gateway.GatewayState(
+        shares = self._wants.shares()
+        whole = gateway.GatewayState(
             pod=self._settings.pod,
             envoy_started_at=sample.started_at,
             sampled_at=sample.taken_at,
-            owner_uid=last.owner_uid if last else "",
-            sequence=last.sequence if last else -1,
             ready=seen and not self._closed,
             clusters=clusters,
-            activity=self.holding.activity,
-            error=self._refusal or self._mismatch or (NO_CERTIFICATE if self._uncertified else ""),
+            error=self._mismatch or (NO_CERTIFICATE if self._uncertified else ""),
         )
+        return {"": whole} | {
+            name: whole.model_copy(
+                update={
+                    "owner_uid": share.owner_uid if seen else "",
+                    "sequence": share.sequence if seen else -1,
+                    "ready": whole.ready and share.sequence >= 0,
+                    "clusters": named(clusters, share.names),
+                    "error": share.error or whole.error,
+                }
+            )
+            for name, share in shares.items()
+        }
 
 
 async def run(settings: Settings, source: Source) -> None:

@@ -38,6 +38,8 @@ class Applier:
         self._rejections: dict[str, int] | None = None
         """Refused files that Envoy had counted when it was last asked for them: all that it has
         taken since leaves them as they are, and a question before each step would delay it."""
+        self._warming: frozenset[str] = frozenset()
+        """Clusters on disk that were not in use yet when something newer came."""
 
     def begin_life(self) -> None:
         """Another Envoy may answer from now on, which counts from 0."""
@@ -75,6 +77,10 @@ class Applier:
             self._write(step)
             try:
                 await self._until_used(step, current, superseded)
+            except Superseded:
+                before = current.clusters
+                self._warming |= {n for n, it in step.clusters.items() if before.get(n) != it}
+                raise
             except ReadbackMismatch as mismatch:
                 reason = await self._reason(self._rejections)
                 _log.error("undoing a step: %s%s", mismatch, reason)
@@ -106,6 +112,8 @@ class Applier:
         self, step: Configuration, current: Configuration, superseded: Callable[[], bool]
     ) -> None:
         warming = not current.clusters.items() >= step.clusters.items()
+        # What is written meanwhile is in use at once; only its proof waits for them.
+        warming = warming or bool(self._warming & step.clusters.keys())
         known = step if step.clusters == current.clusters else current
         deadline = time.monotonic() + (WARMING_SECONDS if warming else READBACK_SECONDS)
         while missing := await differences(self._admin, step, known=known):
@@ -114,6 +122,7 @@ class Applier:
             if time.monotonic() > deadline:
                 raise ReadbackMismatch("Envoy does not use what was written: " + "; ".join(missing))
             await asyncio.sleep(POLL_SECONDS)
+        self._warming = frozenset()
 
     async def _reason(self, before: dict[str, int]) -> str:
         self._rejections = await self._admin.rejections()

@@ -131,8 +131,8 @@ def _manager(settings: Settings) -> dict[str, Any]:
                 },
             },
         ],
-        "local_reply_config": own_answers(),
-        "access_log": loggers(),
+        "local_reply_config": own_answers(with_members=bool(settings.shared_gateway)),
+        "access_log": loggers(with_members=bool(settings.shared_gateway)),
     }
 
 

@@ -89,7 +89,9 @@ def digest(content: object) -> str:
 
 def marked(resource: dict[str, Any]) -> dict[str, Any]:
     """The resource with the digest of its own content in its metadata."""
-    return {**resource, "metadata": {"filter_metadata": {CONTENT: {"digest": digest(resource)}}}}
+    said = resource.get("metadata", {}).get("filter_metadata", {})
+    said = {**said, CONTENT: {"digest": digest(resource)}}
+    return {**resource, "metadata": {"filter_metadata": said}}
 
 
 def revision_of(cluster: str) -> str:
@@ -172,12 +174,22 @@ def shares(routes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, i
     }
 
 
+def _starves(routes: Mapping[str, Any], weights: Mapping[str, int]) -> bool:
+    """Whether these weights leave one of the weighted routes with nobody to send to."""
+    return any(
+        sum(weights.get(each["name"], each.get("weight", 0)) for each in weighted["clusters"]) == 0
+        for host in routes.get("virtual_hosts", [])
+        for entry in host.get("routes", [])
+        if (weighted := entry.get("route", {}).get("weighted_clusters"))
+    )
+
+
 def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     """Configurations to write and read back one after the other; each changes one kind of file.
 
     Add: endpoints, bounds, clusters, tokens, route, weights, copies. Remove:
     copies, weights, route, tokens, clusters, bounds, endpoints. Weights go
-    before the route as well, unless that would leave the old route with nothing
+    before the route as well, unless that would leave an old route with nothing
     to send to. Fewer copies come before everything and more after it, so that
     no revision has copies and users at once.
     """
@@ -195,8 +207,7 @@ def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     if asks(wanted.tokens) or not current.tokens:
         then(tokens=wanted.tokens)
     merged = {**current.weights, **wanted.weights}
-    before = shares(current.routes, merged)
-    if not before or sum(before.values()) > 0:
+    if not _starves(current.routes, merged):
         then(weights=merged)
     then(routes=wanted.routes)
     then(tokens=wanted.tokens)

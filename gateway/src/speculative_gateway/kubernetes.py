@@ -1,7 +1,8 @@
-"""The route's ConfigMap and the workers' EndpointSlices, watched through the API.
+"""The routes' ConfigMaps and the workers' EndpointSlices, watched through the API.
 
-Used by the agent in a pod. Rights needed: get, list, watch on the one
-ConfigMap (by `metadata.name`) and on the EndpointSlices of the namespace. A
+Used by the agent in a pod. Rights needed: get, list, watch on the ConfigMaps (one by
+`metadata.name`, or by label those of a shared gateway and its members) and on the
+EndpointSlices of the namespace. A
 list replaces the store, so that nothing that vanished while a watch was away
 lives on. While the API can't be reached, the last observation stays.
 """
@@ -82,14 +83,18 @@ class FromKubernetes:
         self._secrets = f"/api/v1{namespace}/secrets"
         self._secret = SecretWatch()
         self._config_map = settings.route_config_map
+        self._is_shared = bool(settings.shared_gateway)
+        ours = {"labelSelector": f"{labels.SHARED_GATEWAY}={settings.shared_gateway}"}
+        one = {"fieldSelector": f"metadata.name={settings.route_config_map}"}
+        slices = {"labelSelector": f"{labels.NAME}={settings.name}"}
         self._kinds = {
             "configmap": (
                 f"/api/v1{namespace}/configmaps",
-                {"fieldSelector": f"metadata.name={settings.route_config_map}"},
+                ours if self._is_shared else one,
             ),
             "slices": (
                 f"/apis/discovery.k8s.io/v1{namespace}/endpointslices",
-                {"labelSelector": f"{labels.NAME}={settings.name}"},
+                ours if self._is_shared else slices,
             ),
         }
         self._stores: dict[str, dict[str, dict[str, Any]]] = {}
@@ -101,7 +106,7 @@ class FromKubernetes:
             if not self._kinds.keys() - {_KEYS} <= self._stores.keys():
                 return
             found = self._observation()
-            self._secret.named(found.route)
+            self._secret.named(found.shared if self._is_shared else found.route)
             changed(replace(found, keys=self._secret.entries))
 
         context = (
@@ -125,11 +130,18 @@ class FromKubernetes:
             tasks.create_task(self._secret.run(follow, look))
 
     def _observation(self) -> Observation:
-        config_map = self._stores["configmap"].get(self._config_map, {})
-        return Observation(
-            route=config_map.get("data", {}).get(gateway.ROUTE_KEY),
-            endpoints=endpoints_of(list(self._stores["slices"].values())),
-        )
+        config_maps = self._stores["configmap"]
+        own = config_maps.get(self._config_map, {}).get("data", {})
+        found = Observation(endpoints=endpoints_of(list(self._stores["slices"].values())))
+        if not self._is_shared:
+            return replace(found, route=own.get(gateway.ROUTE_KEY))
+        ending = labels.MEMBER_ROUTE_SUFFIX
+        routes = {
+            name.removesuffix(ending): text
+            for name, each in config_maps.items()
+            if name.endswith(ending) and (text := each.get("data", {}).get(gateway.ROUTE_KEY))
+        }
+        return replace(found, shared=own.get(gateway.SHARED_KEY), routes=routes)
 
     async def _follow_secret(
         self,

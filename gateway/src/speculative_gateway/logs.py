@@ -16,6 +16,9 @@ STATISTICS = "speculative"
 """Prefix of the counted figures."""
 LANE = "speculative.lane"
 """Metadata key of a route with its lane's name."""
+MEMBER = "speculative.member"
+"""Metadata key of a route and of a cluster with the SpeculativeDeployment they are of, and of a
+cluster with its revision; only where a gateway has several."""
 LANE_OF_ROUTE = f"%METADATA(ROUTE:{LANE}:name)%"
 FIRST_BYTE = "%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG:ms)%"
 """An engine sends the headers of a stream before its first token: only the body tells."""
@@ -24,15 +27,20 @@ OVERFLOW = "UO"
 
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers."
 ASKED = f"%DYNAMIC_METADATA({KIND}:asked)%"
+_OF_A_MEMBER = {
+    "deployment": f"%METADATA(ROUTE:{MEMBER}:name)%",
+    "revision": f"%METADATA(CLUSTER:{MEMBER}:revision)%",
+}
 _USED = f"%DYNAMIC_METADATA({USAGE}:{{}})%"
 
 
-def loggers() -> list[dict[str, Any]]:
+def loggers(*, with_members: bool = False) -> list[dict[str, Any]]:
     """Everything that is written and counted."""
-    return [_lines(), _times(), _tokens("prompt"), _tokens("completion"), _answers()]
+    lines = _lines(_OF_A_MEMBER if with_members else {"revision": "%UPSTREAM_CLUSTER%"})
+    return [lines, _times(), _tokens("prompt"), _tokens("completion"), _answers()]
 
 
-def _lines() -> dict[str, Any]:
+def _lines(whose: dict[str, str]) -> dict[str, Any]:
     return {
         "name": "envoy.access_loggers.stdout",
         "typed_config": {
@@ -42,7 +50,7 @@ def _lines() -> dict[str, Any]:
                     "time": "%START_TIME%",
                     "method": "%REQ(:METHOD)%",
                     "path": "%PATH(NQ)%",
-                    "revision": "%UPSTREAM_CLUSTER%",
+                    **whose,
                     "answered_by": ANSWERING,
                     "client": f"%REQ({labels.CLIENT_HEADER})%",
                     "lane": LANE_OF_ROUTE,

@@ -25,7 +25,7 @@ from .configuration import (
 from .errors import RouteRefused
 from .fallback import ANSWERED, destination, has_ways, spare_of, ways
 from .keys import Keys
-from .routes import routes
+from .routes import AS_NAMED, Shown, routes
 from .shadow import COPIED_BODY_BYTES, bounds, copied_to, copies
 from .tokens import KeySet, tokens
 from .upstream_tls import PROBE, encrypted
@@ -64,10 +64,12 @@ def rendered(
     keys: Keys = NO_KEYS,
     key_set: KeySet = NO_KEY_SET,
     waiting_port: int = labels.WAITING_PORT,
+    shown: Shown = AS_NAMED,
 ) -> Configuration:
     """What Envoy should hold for this route, its files lying in `folder`.
 
     A route with `auth` and no keys, or no key set for its tokens, lets nobody in.
+    `shown` has the revisions that users are told another hash of than the route's.
 
     Raises:
         RouteRefused: an endpoint is not an IP address with sane ports.
@@ -76,7 +78,7 @@ def rendered(
     # It may have a part of the accelerated lane too: the same pods, the same cluster.
     if route.native is not None and route.native.hash not in {each.hash for each in revisions}:
         revisions.append(route.native)
-    used = _Used(endpoints, folder)
+    used = _Used(endpoints, folder, shown)
     for index, each in enumerate(revisions):
         used.add(each.hash, each, eject=50 if index == 0 else 0)
     if (copied := copied_to(route)) is not None:
@@ -90,7 +92,7 @@ def rendered(
     return Configuration(
         assignments=used.assignments,
         clusters=used.clusters | _last_resorts(route, waiting_port),
-        routes=routes(route, keys),
+        routes=routes(route, keys, shown),
         weights={destination(route, backend): backend.weight for backend in route.backends},
         tokens=tokens(route.auth.jwt if route.auth else None, key_set),
         bounds={
@@ -106,8 +108,8 @@ def rendered(
 class _Used:
     """Clusters of workers, each with its endpoints."""
 
-    def __init__(self, endpoints: Endpoints, folder: PurePath) -> None:
-        self._endpoints, self._folder = endpoints, folder
+    def __init__(self, endpoints: Endpoints, folder: PurePath, shown: Shown) -> None:
+        self._endpoints, self._folder, self._shown = endpoints, folder, shown
         self.assignments: dict[str, dict[str, Any]] = {}
         self.clusters: dict[str, dict[str, Any]] = {}
 
@@ -116,7 +118,8 @@ class _Used:
     ) -> None:
         """A cluster of this backend's workers; the last one of a name counts."""
         ready = self._endpoints.get(backend.service, ())
-        self.assignments[name] = _assignment(name, backend.hash, ready)
+        revision = self._shown.get(backend.hash, backend.hash)
+        self.assignments[name] = _assignment(name, revision, ready)
         self.clusters[name] = _cluster(
             name, self._folder, eject=eject, most_requests=most_requests, tls=backend.tls
         )

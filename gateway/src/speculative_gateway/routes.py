@@ -23,62 +23,73 @@ _TYPE = "type.googleapis.com/"
 _REPLACE = "OVERWRITE_IF_EXISTS_OR_ADD"
 
 
-def routes(route: gateway.Route, keys: Keys) -> dict[str, Any]:
+Shown = Mapping[str, str]
+"""The hash that users are told, by the hash in the route."""
+AS_NAMED: Shown = {}
+
+
+def routes(route: gateway.Route, keys: Keys, shown: Shown = AS_NAMED) -> dict[str, Any]:
     """The route configuration, its first virtual host marked with its digest.
 
     Host names that are not ours have a second one, which needs no mark: it is
     there whenever the first has names of its own.
     """
-    lane = {
-        "headers": [{"name": labels.LANE_HEADER, "string_match": {"exact": "native"}}],
-        "prefix": "/v1/",
-    }
-    if route.native is None:
-        native = _answer(lane, 503, NO_LANE)
-    else:
-        native = _towards(lane, route, {"cluster": native_destination(route, route.native)})
-        native.update(named(route, route.native.hash))
-        told = ANSWERING if route.waiting is not None else route.native.hash
-        native["response_headers_to_add"] = _told(route, labels.REVISION_HEADER, told)
-    main = {"prefix": "/v1/"}
-    if route.backends:
-        accelerated = _towards(
-            main,
-            route,
-            {"weighted_clusters": _split(route), **_stickiness(route), **mirroring(route)},
-        )
-    else:
-        accelerated = _answer(main, 503, NO_BACKEND)
-    native = _in_lane("native", native, route)
-    accelerated = _in_lane("accelerated", accelerated, route)
     host: dict[str, Any] = {
         "name": "all",
         "domains": list(route.hosts) or ["*"],
-        "routes": [
-            native,
-            *by_rule(route, native=native, accelerated=accelerated),
-            accelerated,
-            _answer({"prefix": "/"}, 404, NOT_FOUND),
-        ],
+        "routes": [*entries(route, shown), answer({"prefix": "/"}, 404, NOT_FOUND)],
         **policies(route, keys),
+        **silence(route),
     }
-    if not route.revision_headers:
-        # A worker must not say it either.
-        host["response_headers_to_remove"] = [labels.REVISION_HEADER, labels.LANE_HEADER]
     found: dict[str, Any] = {"name": ROUTES, "validate_clusters": True}
     if not route.hosts:
         return {**found, "virtual_hosts": [marked(host)]}
     others = {
         "name": "others",
         "domains": ["*"],
-        "routes": [_answer({"prefix": "/"}, 404, NO_HOST)],
+        "routes": [answer({"prefix": "/"}, 404, NO_HOST)],
         **NO_POLICIES,
     }
     hosts = [marked(host), others]
     return {**found, "ignore_port_in_host_matching": True, "virtual_hosts": hosts}
 
 
-def _split(route: gateway.Route) -> dict[str, Any]:
+def entries(route: gateway.Route, shown: Shown) -> list[dict[str, Any]]:
+    """Everything under `/v1/`, in order: who names the native lane, the rules, the rest."""
+    lane = {
+        "headers": [{"name": labels.LANE_HEADER, "string_match": {"exact": "native"}}],
+        "prefix": "/v1/",
+    }
+    if route.native is None:
+        native = answer(lane, 503, NO_LANE)
+    else:
+        native = _towards(lane, route, {"cluster": native_destination(route, route.native)})
+        native.update(named(route, route.native.hash))
+        known = shown.get(route.native.hash, route.native.hash)
+        told = ANSWERING if route.waiting is not None else known
+        native["response_headers_to_add"] = _told(route, labels.REVISION_HEADER, told)
+    main = {"prefix": "/v1/"}
+    if route.backends:
+        accelerated = _towards(
+            main,
+            route,
+            {"weighted_clusters": _split(route, shown), **_stickiness(route), **mirroring(route)},
+        )
+    else:
+        accelerated = answer(main, 503, NO_BACKEND)
+    native = _in_lane("native", native, route)
+    accelerated = _in_lane("accelerated", accelerated, route)
+    return [native, *by_rule(route, native=native, accelerated=accelerated), accelerated]
+
+
+def silence(route: gateway.Route) -> dict[str, Any]:
+    """Headers that a route keeps to itself; a worker must not say them either."""
+    if route.revision_headers:
+        return {}
+    return {"response_headers_to_remove": [labels.REVISION_HEADER, labels.LANE_HEADER]}
+
+
+def _split(route: gateway.Route, shown: Shown) -> dict[str, Any]:
     """The weighted route. These weights only count should the runtime ones be lost."""
     default = route.default or route.backends[0].hash
     return {
@@ -93,7 +104,7 @@ def _split(route: gateway.Route) -> dict[str, Any]:
                 "response_headers_to_add": _told(
                     route,
                     labels.REVISION_HEADER,
-                    backend.hash if name == backend.hash else ANSWERING,
+                    shown.get(backend.hash, backend.hash) if name == backend.hash else ANSWERING,
                 ),
                 **named(route, backend.hash),
             }
@@ -174,8 +185,8 @@ def _retries(route: gateway.Route) -> dict[str, Any]:
     return with_another_try(retries) if route.waiting is not None else retries
 
 
-def _answer(match: Mapping[str, Any], status: int, message: str) -> dict[str, Any]:
-    """The listener turns the message into JSON."""
+def answer(match: Mapping[str, Any], status: int, message: str) -> dict[str, Any]:
+    """The gateway's own; the listener turns the message into JSON."""
     return {
         "match": match,
         "direct_response": {"status": status, "body": {"inline_string": message}},

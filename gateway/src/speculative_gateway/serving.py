@@ -26,8 +26,8 @@ class Reported(Protocol):
     async def woken(self, request: web.Request) -> web.Response:
         """Answers when somebody asks something of a worker."""
 
-    async def state(self) -> gateway.GatewayState:
-        """What Envoy uses.
+    async def state(self, member: str) -> gateway.GatewayState:
+        """What Envoy uses, for one member of a shared gateway if one is named.
 
         Raises:
             EnvoyUnreachable: it can't be asked.
@@ -46,7 +46,7 @@ def application(reported: Reported) -> web.Application:
 
     async def state(request: web.Request) -> web.Response:
         try:
-            found = await reported.state()
+            found = await reported.state(request.query.get("member", ""))
         except EnvoyUnreachable as error:
             return web.json_response({"error": str(error)}, status=503)
         return web.json_response(text=found.model_dump_json(by_alias=True))

@@ -26,6 +26,9 @@ class Settings:
     """Name of the ConfigMap that holds the route."""
     name: str = ""
     """Name of the SpeculativeDeployment; selects the EndpointSlices."""
+    shared_gateway: str = ""
+    """Name of this gateway where it has members; empty: it belongs to `name` alone. Then
+    `route_config_map` holds what belongs to the gateway, and each member has a route's own."""
     api_keys_directory: Path | None = None
     """Where the Secret with the API keys is mounted; None where there is none."""
     key_set_directory: Path | None = None
@@ -89,6 +92,7 @@ class Settings:
             namespace=environment.get("NAMESPACE", ""),
             route_config_map=environment.get("ROUTE_CONFIGMAP", ""),
             name=environment.get("SD_NAME", ""),
+            shared_gateway=environment.get("SHARED_GATEWAY", ""),
             api_keys_directory=Path(keys)
             if (keys := environment.get("API_KEYS_DIRECTORY"))
             else None,

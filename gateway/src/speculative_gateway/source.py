@@ -8,11 +8,11 @@ agent never sees a half-listed world.
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from speculative_api import gateway
+from speculative_api import gateway, labels
 
 from .render import Endpoint, Endpoints
 
@@ -25,6 +25,10 @@ class Observation:
 
     route: str | None = None
     """The route's JSON text as written by the operator; None where there is no ConfigMap."""
+    shared: str | None = None
+    """At a shared gateway: what belongs to it alone, likewise; `route` is None there."""
+    routes: Mapping[str, str] = field(default_factory=dict)
+    """At a shared gateway: the text of each route, by member."""
     endpoints: Endpoints = field(default_factory=dict)
     keys: Mapping[str, bytes] | None = field(default=None, repr=False)
     """Entries of the Secret with the API keys; None where they may not be read here, and what is
@@ -41,20 +45,32 @@ class Source(Protocol):
 
 
 class FromDirectory:
-    """Reads `route.json` and `endpoints.json` (Service name -> list of endpoints)."""
+    """Reads `route.json` and `endpoints.json` (Service name -> list of endpoints).
+
+    At a shared gateway `shared.json`, and `NAME-member.json` of each member.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def watch(self, changed: Callable[[Observation], None]) -> None:
         """Looks at both files ten times a second; see `Source.watch`."""
-        last: tuple[str | None, str] | None = None
+        last: Observation | None = None
         while True:
-            texts = (self._text(gateway.ROUTE_KEY), self._text("endpoints.json") or "{}")
-            if texts != last:
-                last = texts
-                changed(observation(*texts))
+            seen = observation(self._text(gateway.ROUTE_KEY), self._text("endpoints.json") or "{}")
+            seen = replace(seen, shared=self._text(gateway.SHARED_KEY), routes=self._routes())
+            if seen != last:
+                last = seen
+                changed(seen)
             await asyncio.sleep(POLL_SECONDS)
+
+    def _routes(self) -> dict[str, str]:
+        ending = f"{labels.MEMBER_ROUTE_SUFFIX}.json"
+        found = {
+            path.name.removesuffix(ending): self._text(path.name)
+            for path in self._folder.glob(f"[!.]*{ending}")
+        }
+        return {name: text for name, text in found.items() if text is not None}
 
     def _text(self, name: str) -> str | None:
         try:

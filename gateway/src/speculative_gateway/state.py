@@ -1,7 +1,7 @@
 """Pure: what Envoy said becomes `GatewayState` and the text of `/metrics`."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from .configuration import (
 )
 from .logs import LANE, OVERFLOW, STATISTICS
 
+States = Mapping[str, gateway.GatewayState]
+"""By member of a shared gateway; under an empty name all there is."""
 CLASSES = ("2xx", "3xx", "4xx", "5xx")
 NO_WORKER = "UH"
 """Envoy's flag of a request that found no healthy endpoint."""
@@ -197,21 +199,44 @@ def lanes(routes: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def passed_on(figures: str, revisions: Collection[str]) -> str:
-    """Envoy's own figures under our name, without those of revisions that are gone."""
+def named(
+    clusters: tuple[gateway.ClusterState, ...], names: Mapping[str, str] | None
+) -> tuple[gateway.ClusterState, ...]:
+    """The clusters that have one of these names in Envoy, under their own; all without names."""
+    if names is None:
+        return clusters
+    return tuple(
+        each.model_copy(update={"hash": names[each.hash]})
+        for each in clusters
+        if each.hash in names
+    )
+
+
+def passed_on(figures: str, states: States, names: Mapping[str, Mapping[str, str]]) -> str:
+    """Envoy's own figures under our name, without those of revisions that are gone.
+
+    Args:
+        names: of members of a shared gateway, their revisions by their name in Envoy.
+    """
+    shown = {each.hash: f'revision="{each.hash}"' for each in states[""].clusters}
+    for member, revisions in names.items():
+        # A figure of Envoy's has one label to find it by, and gets the member's beside it.
+        told = {k: f'deployment="{member}",revision="{v}"' for k, v in revisions.items()}
+        shown |= told
     kept = []
     for line in figures.splitlines():
         if line.startswith("#"):
             kept.append(line.replace(_THEIRS, _OURS, 1))
         elif line.startswith(_THEIRS):
-            named = _REVISION.search(line)
-            if named is not None and named[1] in revisions:
+            found = _REVISION.search(line)
+            if found is not None and found[1] in shown:
+                line = line.replace(found[0], shown[found[1]], 1)
                 kept.append(line.replace(_THEIRS, _OURS, 1))
     return "".join(line + "\n" for line in kept)
 
 
-def metrics(state: gateway.GatewayState) -> str:
-    """The state in Prometheus' text format."""
+def metrics(states: States) -> str:
+    """The states in Prometheus' text format; a member's have label `deployment`."""
     families: dict[str, tuple[str, str, list[str]]] = {}
 
     def add(name: str, form: str, text: str, value: float, /, **labels: str) -> None:
@@ -220,12 +245,23 @@ def metrics(state: gateway.GatewayState) -> str:
         family = families.setdefault(full, (form, text, []))
         family[2].append(f"{full}{{{shown}}} {value:.15g}" if shown else f"{full} {value:.15g}")
 
-    add("envoy_start_time_seconds", "gauge", "When Envoy started.", state.envoy_started_at)
-    add("route_sequence", "gauge", "Sequence of the route in use; -1: none.", state.sequence)
-    add("ready", "gauge", "1 once a route was read back from Envoy.", state.ready)
-    add("route_error", "gauge", "1 while the newest route is refused.", bool(state.error))
-    for each in state.clusters:
-        who = {"revision": each.hash, "lane": each.lane}
+    members = {name: state for name, state in states.items() if name}
+    whole = states[""]
+    add("envoy_start_time_seconds", "gauge", "When Envoy started.", whole.envoy_started_at)
+    for name, state in (members or {"": whole}).items():
+        whose = {"deployment": name} if name else {}
+        newest = "Sequence of the route in use; -1: none."
+        add("route_sequence", "gauge", newest, state.sequence, **whose)
+        add("ready", "gauge", "1 once a route was read back from Envoy.", state.ready, **whose)
+        error = bool(state.error)
+        add("route_error", "gauge", "1 while the newest route is refused.", error, **whose)
+    told = [
+        ({"deployment": name} if name else {}, each)
+        for name, state in (members or {"": whole}).items()
+        for each in state.clusters
+    ]
+    for whose, each in told:
+        who = {**whose, "revision": each.hash, "lane": each.lane}
         add("weight", "gauge", "Weight in use.", each.weight, **who)
         add("endpoints", "gauge", "Healthy endpoints.", each.endpoints, **who)
         add("active_requests", "gauge", "Requests in flight.", each.active, **who)
@@ -244,8 +280,8 @@ def metrics(state: gateway.GatewayState) -> str:
             for name, form, text, value in _copies(each.shadow):
                 add(f"shadow_{name}", form, text, value, **who)
             for kind, value in each.shadow.responses.items():
-                told = "Answers to copies by class."
-                add("shadow_responses_total", "counter", told, value, **who, **{"class": kind})
+                text = "Answers to copies by class."
+                add("shadow_responses_total", "counter", text, value, **who, **{"class": kind})
     lines = []
     for name, (kind, text, samples) in families.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples]

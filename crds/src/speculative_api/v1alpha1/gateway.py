@@ -149,6 +149,7 @@ class GatewayMode(StrEnum):
     """Who sends users' requests to the pods."""
 
     ENVOY = "Envoy"
+    SHARED = "Shared"
     GATEWAY_API = "GatewayAPI"
     NONE = "None"
 
@@ -160,7 +161,7 @@ class GatewayMode(StrEnum):
     @property
     def reads_back(self) -> bool:
         """Whether gateways of ours say what they really use."""
-        return self is GatewayMode.ENVOY
+        return self in (GatewayMode.ENVOY, GatewayMode.SHARED)
 
 
 WITHOUT_GATEWAY = ("mode", "service")
@@ -169,18 +170,42 @@ WITH_GATEWAY_API = ("backend", "endpointPickerRef", "hosts", "mode", "parentRef"
 """The fields of `gateway` that mean something in mode GatewayAPI."""
 
 
+class Shared(Model):
+    """A gateway that serves several SpeculativeDeployments."""
+
+    name: str = Field(
+        max_length=40,
+        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        description="Its name: users ask the Service NAME-gateway of this namespace. Whoever says "
+        "the same name is at the same gateway.",
+    )
+
+
+SHARED_SETTINGS = (
+    "replicas",
+    "service",
+    "tls",
+    "trusted_proxy_hops",
+    "auth",
+    "rate_limit",
+    "allowed_cidrs",
+    "max_request_body_bytes",
+)
+"""The fields of `gateway` that are a shared gateway's and that its members have to say alike."""
+
+
 class Gateway(Model):
     """How traffic reaches the workers."""
 
     model_config = configuration(
         rule(
-            "self.mode == 'Envoy' || (!has(self.auth) && !has(self.rateLimit) && "
+            "self.mode in ['Envoy', 'Shared'] || (!has(self.auth) && !has(self.rateLimit) && "
             "!has(self.sessionAffinityHeader) && !has(self.maxRequestBodyBytes) && "
             "!has(self.tls) && !has(self.overload) && self.revisionHeaders && "
             "!has(self.allowedCidrs) && self.trustedProxyHops == 0 && self.replicas == 1)",
-            "only the gateway of mode Envoy does this: leave out auth, rateLimit, tls, overload, "
-            "allowedCidrs, trustedProxyHops, sessionAffinityHeader, maxRequestBodyBytes, "
-            "revisionHeaders and replicas, or use mode Envoy",
+            "only a gateway of mode Envoy or Shared does this: leave out auth, rateLimit, tls, "
+            "overload, allowedCidrs, trustedProxyHops, sessionAffinityHeader, "
+            "maxRequestBodyBytes, revisionHeaders and replicas, or use mode Envoy",
             ".mode",
         ),
         rule(
@@ -222,6 +247,12 @@ class Gateway(Model):
             ".endpointPickerRef",
         ),
         rule(
+            "(self.mode == 'Shared') == has(self.shared)",
+            "mode Shared needs shared.name, the gateway that several resources have together, and "
+            "no other mode has it",
+            ".shared",
+        ),
+        rule(
             "!has(self.rateLimit) || has(self.auth)",
             "rateLimit counts by API key: add gateway.auth.apiKeysSecret or gateway.auth.jwt",
             ".rateLimit",
@@ -229,7 +260,9 @@ class Gateway(Model):
     )
     mode: GatewayMode = Field(
         default=GatewayMode.ENVOY,
-        description="Envoy: a gateway of this resource's own. GatewayAPI: an HTTPRoute at your "
+        description="Envoy: a gateway of this resource's own. Shared: one that several resources "
+        "of the namespace have together; a request says which in its path, in header x-model or by "
+        "its host. GatewayAPI: an HTTPRoute at your "
         "Gateway; what that really uses can't be seen, so a weight counts 30 s after it was "
         "accepted. None: no gateway, the Service leads to the pods of stable; a rollout then has "
         "no weights, only pauses. Default Envoy.",
@@ -247,7 +280,8 @@ class Gateway(Model):
         max_length=16,
         description="Host names that are served, for instance chat.example.com or *.example.com; "
         "any other is answered 404, the Service's own name included. Ports don't matter. Every "
-        "name when empty.",
+        "name when empty. With mode Shared: names under which requests are this resource's, beside "
+        "its name in the path or in x-model; of two resources that say one, the first has it.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     parent_ref: ParentRef | None = Field(
@@ -263,6 +297,12 @@ class Gateway(Model):
         default=None,
         description="With backend InferencePool: who chooses the pods of a revision. You run it; a "
         "revision gets no weight before the Gateway has accepted its pool and found its picker.",
+    )
+    shared: Shared | None = Field(
+        default=None,
+        description="With mode Shared: the gateway that it is at. Of the settings here, replicas, "
+        "service, tls, trustedProxyHops, auth, rateLimit, allowedCidrs and maxRequestBodyBytes are "
+        "the gateway's: its members say them alike, and a change counts once all of them say it.",
     )
     replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
     service: GatewayService = Field(
@@ -321,3 +361,8 @@ class Gateway(Model):
         description="Whether answers say in x-speculative-revision and x-speculative-lane where "
         "they come from. Default true.",
     )
+
+    @property
+    def shared_name(self) -> str:
+        """Name of the shared gateway that it is at; empty with every other mode."""
+        return self.shared.name if self.mode is GatewayMode.SHARED and self.shared else ""

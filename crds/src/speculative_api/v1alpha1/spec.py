@@ -91,10 +91,9 @@ class SpeculativeDeploymentSpec(Model):
             ".rollout.drift",
         ),
         rule(
-            "(!has(self.gateway) || self.gateway.mode == 'Envoy') || !has(self.engine) || "
-            "!has(self.engine.tls)",
-            "only the gateway of mode Envoy speaks TLS to engines: leave engine.tls out, or use "
-            "gateway.mode Envoy",
+            f"({_READS_BACK}) || !has(self.engine) || !has(self.engine.tls)",
+            "only a gateway of mode Envoy or Shared speaks TLS to engines: leave engine.tls out, "
+            "or use gateway.mode Envoy",
             ".engine.tls",
         ),
         rule(

@@ -1,0 +1,223 @@
+"""Pure: the routes of a shared gateway's members become one configuration of one Envoy.
+
+Each member is rendered as if it were alone, under hashes of its own: two members
+with the same words have the same revision hash, and Envoy knows clusters, runtime
+keys and counters by nothing else. Users, logs and `/state` are told the real ones.
+Called by `many_routes`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from speculative_api import gateway, labels
+
+from .answers import UNKNOWN_MODEL
+from .configuration import CONTENT, ROUTES, Configuration, marked
+from .keys import Keys
+from .logs import MEMBER
+from .policies import policies
+from .render import Endpoints, rendered
+from .routes import NO_BACKEND, answer, entries, silence
+from .tokens import KeySet, tokens
+
+MOST_NAMED = 50
+"""Models that an answer to an unknown one names."""
+LONGEST_OWN_ANSWER_BYTES = 1024 * 1024
+"""Of the list of models; Envoy's default is 4 KiB."""
+
+Entry = dict[str, Any]
+
+
+def alias(member: str, revision: str) -> str:
+    """What Envoy knows a member's revision as; of the form of a hash."""
+    return hashlib.sha256(f"{member}/{revision}".encode()).hexdigest()[:10]
+
+
+def revisions(member: str, route: gateway.Route) -> dict[str, str]:
+    """A member's revision hashes by alias."""
+    backends = [*route.backends, *([route.native] if route.native else [])]
+    return {alias(member, each.hash): each.hash for each in backends}
+
+
+def part(
+    member: str, route: gateway.Route, endpoints: Endpoints, *, folder: PurePath
+) -> Configuration:
+    """What one member adds; its routes are the entries under `/v1/` alone.
+
+    Raises:
+        RouteRefused: see `rendered`.
+    """
+    shown, own = revisions(member, route), _aliased(member, route)
+    found = rendered(own, endpoints, folder=folder, shown=shown)
+    clusters = {
+        name: _stamped(each, member, shown.get(name.partition("-")[0], ""))
+        for name, each in found.clusters.items()
+    }
+    named = {"name": member}
+    mine = [{**_named(entry, named), **silence(route)} for entry in entries(own, shown)]
+    return Configuration(
+        assignments=found.assignments,
+        clusters=clusters,
+        routes={"entries": mine},
+        weights=found.weights,
+        bounds=found.bounds,
+        copies=found.copies,
+    )
+
+
+def joint(
+    shared: gateway.SharedGateway, parts: Mapping[str, Configuration], keys: Keys, key_set: KeySet
+) -> Configuration:
+    """The whole: every part, and what belongs to no member alone."""
+    members = [each.name for each in shared.members]
+    found = [parts[name] for name in members if name in parts]
+    jwt = shared.auth.jwt if shared.auth else None
+    own = {name: parts[name].routes["entries"] if name in parts else _absent() for name in members}
+    host = {
+        "name": "all",
+        "domains": ["*"],
+        "routes": [
+            *_by_host(shared.members, own),
+            *(_by_path(entry, name) for name in members for entry in own[name]),
+            *(_by_header(entry, name) for name in members for entry in own[name]),
+            _models([name for name in members if name in parts]),
+            _unknown(members),
+        ],
+        **policies(_of_the_gateway(shared), keys),
+    }
+    return Configuration(
+        assignments=_union(each.assignments for each in found),
+        clusters=_union(each.clusters for each in found),
+        routes={
+            "name": ROUTES,
+            "validate_clusters": True,
+            "max_direct_response_body_size_bytes": LONGEST_OWN_ANSWER_BYTES,
+            "virtual_hosts": [marked(host)],
+        },
+        weights=_union(each.weights for each in found),
+        tokens=tokens(jwt, key_set),
+        bounds=_union(each.bounds for each in found),
+        copies=_union(each.copies for each in found),
+    )
+
+
+def _of_the_gateway(shared: gateway.SharedGateway) -> gateway.Route:
+    """A route with nothing but what `policies` reads."""
+    return gateway.Route(
+        owner_uid="",
+        sequence=0,
+        model="",
+        auth=shared.auth,
+        rate_limit=shared.rate_limit,
+        max_request_body_bytes=shared.max_request_body_bytes,
+        allowed_cidrs=shared.allowed_cidrs,
+    )
+
+
+def _aliased(member: str, route: gateway.Route) -> gateway.Route:
+    def renamed(backend: gateway.Backend) -> gateway.Backend:
+        return backend.model_copy(update={"hash": alias(member, backend.hash)})
+
+    shadow = route.shadow
+    return route.model_copy(
+        update={
+            "backends": tuple(renamed(each) for each in route.backends),
+            "default": alias(member, route.default) if route.default else None,
+            "native": renamed(route.native) if route.native else None,
+            "shadow": shadow.model_copy(update={"hash": alias(member, shadow.hash)})
+            if shadow
+            else None,
+            # These are the gateway's.
+            "hosts": (),
+            "auth": None,
+            "rate_limit": None,
+            "allowed_cidrs": (),
+            "max_request_body_bytes": None,
+        }
+    )
+
+
+def _stamped(cluster: Mapping[str, Any], member: str, revision: str) -> dict[str, Any]:
+    """The cluster with whose it is, for the log."""
+    said = {**cluster.get("metadata", {}).get("filter_metadata", {})}
+    said.pop(CONTENT, None)
+    said[MEMBER] = {"name": member, "revision": revision}
+    return marked({**cluster, "metadata": {"filter_metadata": said}})
+
+
+def _named(entry: Mapping[str, Any], said: Mapping[str, str]) -> Entry:
+    known = entry.get("metadata", {}).get("filter_metadata", {})
+    return {**entry, "metadata": {"filter_metadata": {**known, MEMBER: said}}}
+
+
+def _absent() -> list[Entry]:
+    """Of a member whose route was not seen yet."""
+    return [answer({"prefix": "/v1/"}, 503, NO_BACKEND)]
+
+
+def _by_host(members: Iterable[gateway.Member], own: Mapping[str, list[Entry]]) -> list[Entry]:
+    """Exact names before those under a name, longer ones first; the first member has a name."""
+    owner: dict[str, str] = {}
+    for member in members:
+        for host in member.hosts:
+            owner.setdefault(host.lower(), member.name)
+    order = sorted(owner, key=lambda host: (host.startswith("*"), -len(host), host))
+    return [_with_header(entry, _at(host)) for host in order for entry in own[owner[host]]]
+
+
+def _at(host: str) -> dict[str, Any]:
+    """The Host of a request, whatever its case and port."""
+    name = re.escape(host.removeprefix("*"))
+    start = ".+" if host.startswith("*") else ""
+    pattern = {"regex": f"(?i){start}{name}(:[0-9]+)?"}
+    return {"name": ":authority", "string_match": {"safe_regex": pattern}}
+
+
+def _by_path(entry: Mapping[str, Any], name: str) -> Entry:
+    match = dict(entry["match"])
+    kind = "prefix" if "prefix" in match else "path_separated_prefix"
+    rest = match[kind]
+    found = {**entry, "match": {**match, kind: f"/{name}{rest}"}}
+    if "route" in entry:
+        found["route"] = {**entry["route"], "prefix_rewrite": rest}
+    return found
+
+
+def _by_header(entry: Mapping[str, Any], name: str) -> Entry:
+    return _with_header(entry, {"name": labels.MODEL_HEADER, "string_match": {"exact": name}})
+
+
+def _with_header(entry: Mapping[str, Any], header: Mapping[str, Any]) -> Entry:
+    match = entry["match"]
+    return {**entry, "match": {**match, "headers": [header, *match.get("headers", [])]}}
+
+
+def _models(names: Iterable[str]) -> Entry:
+    """What `GET /v1/models` answers to a request that names none: all that are served."""
+    data = [
+        {"id": name, "object": "model", "created": 0, "owned_by": labels.MANAGER} for name in names
+    ]
+    method = {"name": ":method", "string_match": {"exact": "GET"}}
+    match = {"path": "/v1/models", "headers": [method, _unsaid()]}
+    return answer(match, 200, json.dumps({"object": "list", "data": data}))
+
+
+def _unsaid() -> dict[str, Any]:
+    return {"name": labels.MODEL_HEADER, "present_match": False}
+
+
+def _unknown(names: list[str]) -> Entry:
+    more = ", …" if len(names) > MOST_NAMED else ""
+    message = (
+        f"Which model? Name one in the path, /MODEL/v1/…, or in header {labels.MODEL_HEADER}. "
+        f"Models here: {', '.join(names[:MOST_NAMED]) or 'none'}{more}."
+    )
+    return {**answer({"prefix": "/"}, 404, message), "name": UNKNOWN_MODEL}
+
+
+def _union(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: each for mapping in parts for name, each in mapping.items()}
