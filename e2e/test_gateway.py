@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from e2e.dsl import BUILD, Trial, a_trial, load_on, wait_for
-from e2e.kubectl import kubectl
+from e2e.kubectl import get, kubectl, listed
 from e2e.worker_log import following
 
 pytestmark = pytest.mark.cluster
@@ -37,12 +37,14 @@ def key_file(trial: Trial) -> Path:
 
 
 def ask(
-    trial: Trial, key: str | None = None, *, seconds: float = 30, **headers: str
+    trial: Trial, key: str | None = None, *, seconds: float = 30, url: str = "", **headers: str
 ) -> tuple[int, Any, Any]:
-    """One short completion, waited for so long: status, headers, body."""
+    """One short completion, waited for so long, of its own gateway or at `url`: status, headers,
+    body.
+    """
     body = {"model": trial.name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
     request = urllib.request.Request(
-        f"{trial.url()}/v1/chat/completions",
+        f"{url or trial.url()}/v1/chat/completions",
         data=json.dumps(body).encode(),
         headers={"content-type": "application/json", **headers}
         | ({"authorization": f"Bearer {key}"} if key else {}),
@@ -177,3 +179,65 @@ def test_native_answers_when_every_accelerated_pod_is_gone() -> None:
         # the killed pod took its own streams along; everybody else was answered
         assert found["failed"] + found["cut"] <= 3, found
         assert set(found["byRevision"]) - {""} > {stable}, found
+
+
+def test_one_gateway_serves_two_resources_until_the_last_is_gone() -> None:
+    with a_trial("shared") as trial:
+        at_edge = {"gateway": {"mode": "Shared", "shared": {"name": "edge"}}}
+        code = Trial(trial.namespace, trial.operator, "code")
+        both = (trial, code)
+        for each in both:
+            each.apply(k=4, **at_edge)
+        stable = {each.name: wait_at_edge(each) for each in both}
+        service = get("service", "edge-gateway", trial.namespace)["spec"]
+        url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
+
+        def answered(name: str) -> str:
+            status, headers, _ = ask(trial, url=f"{url}/{name}")
+            return str(headers["x-speculative-revision"]) if status == 200 else str(status)
+
+        wait_for("an answer of both", lambda: {n: answered(n) for n in stable} == stable)
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=30) as answer:
+            assert [each["id"] for each in json.load(answer)["data"]] == ["chat", "code"]
+        status, _, body = ask(trial, url=url, **{"x-model": "nobody"})
+        assert (status, body["error"]["code"]) == (404, "model_not_found")
+        with load_on(f"{url}/chat", trial.namespace, streams=10) as report:
+            # the other one's bad canary is judged, rolled back, and then all of it is deleted
+            code.apply(k=4, acceptance_percent=2, **at_edge)
+            with load_on(f"{url}/code", f"{trial.namespace}-code", streams=5) as of_code:
+                code.wait_progressing("RolledBack")
+            kubectl("delete", "specdep", "code", "-n", trial.namespace)
+            wait_for("code is gone from the gateway", lambda: answered("code") == "404")
+        found = report()
+        assert (found["failed"], found["cut"]) == (0, 0), found
+        assert set(found["byRevision"]) - {""} == {stable["chat"]}, found
+        assert (of_code()["failed"], of_code()["cut"]) == (0, 0), of_code()
+        owners = get("deployment", "edge-gateway", trial.namespace)["metadata"]["ownerReferences"]
+        assert [each["name"] for each in owners] == ["chat"]
+        kubectl("delete", "specdep", "chat", "-n", trial.namespace)
+        ours = "speculative.dev/gateway=edge"
+        wait_for(
+            "the gateway's objects are gone",
+            lambda: (
+                not any(
+                    listed(kind, trial.namespace, ours)
+                    for kind in ("deployments", "services", "configmaps", "serviceaccounts")
+                )
+            ),
+            120,
+        )
+
+
+def wait_at_edge(trial: Trial) -> str:
+    """Waits until it is served by the shared gateway; returns stable's hash."""
+    wait_for(
+        f"{trial.name} at the gateway",
+        lambda: (
+            trial.condition("Available")["status"] == "True"
+            and trial.condition("GatewayReady")["status"] == "True"
+            and trial.condition("Progressing")["reason"] == "Complete"
+        ),
+        150,
+    )
+    found: str = trial.status["stable"]["hash"]
+    return found

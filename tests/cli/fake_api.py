@@ -25,6 +25,8 @@ class FakeApi:
     revisions: list[dict[str, Any]] = field(default_factory=list)
     config_maps: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
+    gateway_pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Of shared gateways, by the selector that is asked for."""
     digests: dict[str, str] = field(default_factory=dict)
     """What a worker says, by pod."""
     forbidden: set[str] = field(default_factory=set)
@@ -115,7 +117,9 @@ def serving(api: FakeApi) -> Iterator[FakeApi]:
             if path == "/api/v1/namespaces":
                 return [{"metadata": {"name": "llm"}}, {"metadata": {"name": "default"}}]
             if path == "/api/v1/namespaces/llm/pods":
-                return api.pods
+                asked = parse_qs(query).get("labelSelector", [""])[0]
+                shared = asked.startswith("speculative.dev/gateway=")
+                return api.gateway_pods.get(asked, []) if shared else api.pods
             if path == "/api/v1/namespaces/llm/configmaps":
                 api.selectors += parse_qs(query)["fieldSelector"]
                 return api.config_maps

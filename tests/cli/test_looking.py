@@ -58,6 +58,20 @@ def run(api: FakeApi, tmp_path: Path) -> Any:
     return call
 
 
+def test_the_pods_of_a_shared_gateway_are_shown_too(api: FakeApi, run: Any, capsys: Any) -> None:
+    raw = a_resource()
+    raw["spec"]["gateway"] = {"mode": "Shared", "shared": {"name": "edge"}}
+    api.put(raw)
+    pod = a_pod("edge-gateway-1")
+    pod["metadata"]["labels"] = {"speculative.dev/component": "gateway"}
+    api.gateway_pods = {"speculative.dev/gateway=edge": [pod]}
+    assert run("status", "chat") == 0
+    out = capsys.readouterr().out
+    assert "gateway edge, shared  1 of 1 ready" in out
+    assert "edge-gateway-1  ready" in out
+    assert "chat-1  ready" in out
+
+
 def test_each_pod_is_shown_with_what_it_accepts(api: FakeApi, run: Any, capsys: Any) -> None:
     assert run("status", "chat") == 0
     out = capsys.readouterr().out
@@ -193,6 +207,9 @@ class Crowd:
 
     def pods(self, _: str) -> list[dict[str, Any]]:
         return [a_pod(f"chat-{n:03}") for n in range(300)]
+
+    def gateway_pods(self, _: str) -> list[dict[str, Any]]:
+        raise AssertionError("its gateway is its own")
 
     def digest(self, pod: str) -> str:
         with self.lock:

@@ -187,6 +187,14 @@ def test_tree_is_as_golden(raw: dict[str, Any], view: View, expected: str) -> No
     assert tree.text(parse(raw), view, NOW, Style()) == expected
 
 
+def test_a_shared_gateway_is_named() -> None:
+    raw = a_resource()
+    raw["spec"]["gateway"] = {"mode": "Shared", "shared": {"name": "edge"}}
+    gateway = PodView("edge-gateway-1", "gateway", "", True, "ready")
+    lines = tree.text(parse(raw), View((gateway,)), NOW, Style()).splitlines()
+    assert lines[3:5] == ["├─ gateway edge, shared  1 of 1 ready", "│  └─ edge-gateway-1  ready"]
+
+
 def test_hundreds_of_pods_are_counted_and_the_bad_ones_shown() -> None:
     many = [pod(f"chat-6f9d-{n:03}", STABLE) for n in range(300)]
     many[200] = pod("chat-6f9d-200", STABLE, ready=False, words="Pending")

@@ -43,7 +43,7 @@ def test_two_renders_are_equal(case: str) -> None:
     assert cases.rendered(case) == cases.rendered(case)
 
 
-@pytest.mark.parametrize("case", cases.names())
+@pytest.mark.parametrize("case", cases.of_one_resource())
 def test_every_object_is_owned_labelled_of_a_known_kind_and_named_once(case: str) -> None:
     bodies = desired_objects(*cases.world(case), cases.SETTINGS)
     for body in bodies:

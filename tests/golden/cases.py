@@ -4,7 +4,8 @@ Keys of an input: `revisions` (name -> spec as a user writes it), `asked` (the
 one the resource holds now), `stable`/`canary` (names), `copies`, `stored` (names whose
 ControllerRevision exists), `scales`, `shares`, `native` (old native pods),
 `ready` (names of revisions with a ready pod), `idle` (that part of status),
-`checked`/`downloaded` (the one that a Job is for).
+`checked`/`downloaded` (the one that a Job is for). An input with `members` (name -> its
+`gateway`) is of a shared gateway, `authorities` vouch for engines there.
 """
 
 from collections.abc import Mapping
@@ -14,10 +15,17 @@ from typing import Any
 import yaml
 from tests.builders import NAME, a_deployment, a_pod, a_record, a_snapshot, a_status, stamp
 
-from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
+from speculative_api.v1alpha1 import Gateway, SpeculativeDeploymentSpec
 from speculative_operator.decision import Copies, Decision, Scale, Share
+from speculative_operator.desired.membership import (
+    Candidate,
+    agreed,
+    settings_in,
+    words_of_settings,
+)
 from speculative_operator.desired.objects import desired_objects
 from speculative_operator.desired.revision import native_words, words_of
+from speculative_operator.desired.shared_gateway import shared_objects
 from speculative_operator.desired.workers import pod_template
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import RevisionRecord, Snapshot, Words
@@ -30,6 +38,12 @@ SETTINGS = Settings(gateway_image="gateway:1", worker_image="worker:1")
 def names() -> list[str]:
     """All cases."""
     return sorted(path.parent.name for path in FOLDER.glob("*/input.yaml"))
+
+
+def of_one_resource() -> list[str]:
+    """Cases that are a world and a decision."""
+    texts = {name: (FOLDER / name / "input.yaml").read_text("utf-8") for name in names()}
+    return [name for name, text in texts.items() if "members" not in yaml.safe_load(text)]
 
 
 def world(case: str) -> tuple[Snapshot, Decision]:
@@ -100,10 +114,32 @@ def _copies(raw: Mapping[str, Any] | None, words: Mapping[str, Words]) -> Copies
     return None if raw is None else Copies(words[raw["revision"]].hash, raw["percent"], raw["most"])
 
 
+def _shared(raw: Mapping[str, Any]) -> Any:
+    candidates = [_candidate(name, said) for name, said in raw["members"].items()]
+    shared = agreed(candidates, None, raw["gateway"])
+    assert shared is not None
+    wanted = settings_in(shared.settings, raw["gateway"])
+    assert wanted is not None
+    return shared_objects(
+        shared,
+        wanted,
+        SETTINGS,
+        name=raw["gateway"],
+        namespace="llm",
+        vouching=tuple(raw.get("authorities", ())),
+    )
+
+
+def _candidate(name: str, said: Mapping[str, Any]) -> Candidate:
+    gateway = Gateway.model_validate(said)
+    words = words_of_settings(gateway)
+    return Candidate(name, f"uid-{name}", "2026-11-30T12:00:00Z", words, tuple(gateway.hosts))
+
+
 def rendered(case: str) -> str:
     """All objects of a case as YAML documents."""
-    snapshot, decision = world(case)
-    bodies = desired_objects(snapshot, decision, SETTINGS)
+    raw = yaml.safe_load((FOLDER / case / "input.yaml").read_text("utf-8"))
+    bodies = _shared(raw) if "members" in raw else desired_objects(*world(case), SETTINGS)
     return HEADER + yaml.dump_all(bodies, Dumper=_Plain, sort_keys=False, width=100)
 
 

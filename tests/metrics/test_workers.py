@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from aiohttp import web
 
-from speculative_operator.metrics.source import Target
+from speculative_operator.metrics.source import Target, state_key
 from speculative_operator.metrics.workers import Scraper
 
 DIGEST = {"ready": True, "engineStartedAt": 1.0, "sampledAt": 2.0, "method": "NGram"}
@@ -74,6 +74,26 @@ async def test_worker_and_agent_are_read_each_at_its_place() -> None:
         assert state.sequence == 3
         assert not failures
         assert scraper.silent_seconds("w") < 1
+
+
+async def test_of_a_shared_gateway_each_members_part_is_asked_for() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        sequence = {"chat": 5, "code": 6}[request.query["member"]]
+        return web.json_response(STATE | {"sequence": sequence})
+
+    pod = Pod()
+    pod.answer = answer
+    asked = {name: state_key("g", name) for name in ("chat", "code")}
+    async with a_scraper(pod) as (scraper, failures):
+        await scraper.ask(
+            Target(uid, "127.0.0.1", "gateway", member=name) for name, uid in asked.items()
+        )
+        found = {name: scraper.state(uid) for name, uid in asked.items()}
+        assert {name: state and state.sequence for name, state in found.items()} == {
+            "chat": 5,
+            "code": 6,
+        }
+        assert not failures
 
 
 @pytest.mark.parametrize(

@@ -337,3 +337,20 @@ def test_they_are_looked_up_only_where_a_job_may_begin_that_cleans_up() -> None:
     settled = {"stable": {"hash": words.hash, "revision": 1}}
     assert the_snapshot(with_models(), spec=spec, status=settled).models_in_use is None
     assert the_snapshot(with_models()).models_in_use is None
+
+
+def test_a_shared_gateways_pods_are_asked_for_this_members_part() -> None:
+    spec = a_raw_spec(gateway={"mode": "Shared", "shared": {"name": "edge"}})
+    parent = a_thing(NAME)
+    parent["metadata"]["uid"] = UID
+    pod = a_raw_pod(component=labels.COMPONENT_GATEWAY)
+    pod["metadata"]["labels"] = names.shared_labels("edge")
+    stores = stores_with((SPECULATIVE_DEPLOYMENT, {**parent, "spec": spec}), (POD, pod))
+    (gateway,) = the_snapshot(stores, spec=spec).gateways
+    assert (gateway.name, gateway.uid, gateway.silent_seconds) == ("pod-0", "uid-pod-0", 7.0)
+    (target,) = targets_of(stores, KEY)
+    assert (target.uid, target.role, target.member) == (f"uid-pod-0/{NAME}", "gateway", NAME)
+    # whoever has a gateway of its own has nothing to do with it
+    stores = stores_with((SPECULATIVE_DEPLOYMENT, {**parent, "spec": a_raw_spec()}), (POD, pod))
+    assert the_snapshot(stores).gateways == ()
+    assert list(targets_of(stores, KEY)) == []

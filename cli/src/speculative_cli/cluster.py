@@ -16,7 +16,15 @@ import yaml
 from kubernetes import client
 from kubernetes import config as untyped_config
 
-from speculative_api.labels import GROUP, KIND, NAME, PLURAL, VERSION, WORKER_PORT
+from speculative_api.labels import (
+    GROUP,
+    KIND,
+    NAME,
+    PLURAL,
+    SHARED_GATEWAY,
+    VERSION,
+    WORKER_PORT,
+)
 
 from .errors import CliError, NotFound, Unreachable
 
@@ -110,11 +118,18 @@ class Cluster:
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """The raw pods of a resource, possibly some seconds old. Raises as `read`."""
+        return self._pods(f"{NAME}={name}")
+
+    def gateway_pods(self, gateway: str) -> list[dict[str, Any]]:
+        """Those of a shared gateway, likewise."""
+        return self._pods(f"{SHARED_GATEWAY}={gateway}")
+
+    def _pods(self, selector: str) -> list[dict[str, Any]]:
         # Parsed here and not by the client, which takes milliseconds for each pod.
         answer = self._call(
             self._core.list_namespaced_pod,
             namespace=self.namespace,
-            label_selector=f"{NAME}={name}",
+            label_selector=selector,
             resource_version="0",
             _preload_content=False,
         )

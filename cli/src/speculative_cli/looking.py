@@ -53,6 +53,7 @@ class Reader(Protocol):
     """The part of `Cluster` that is needed here."""
 
     def pods(self, name: str) -> list[dict[str, Any]]: ...
+    def gateway_pods(self, gateway: str) -> list[dict[str, Any]]: ...
     def digest(self, pod: str) -> str: ...
     def config_map(self, name: str) -> dict[str, Any]: ...
 
@@ -69,6 +70,9 @@ def look(reader: Reader, resource: Resource, *, every_pod: bool) -> View:
             return instead
 
     raw = tried("pods are not shown", lambda: reader.pods(resource.name), [])
+    if gateway := resource.shared_gateway:
+        words = f"pods of gateway {gateway} are not shown"
+        raw = [*raw, *tried(words, lambda: reader.gateway_pods(gateway), [])]
     pods = [pod_view(thing) for thing in raw if _is_named(thing)]
     pods = _with_figures(reader, pods, notes, every_pod=every_pod)
     trial = tried("evidence is not shown", lambda: _trial(reader, resource), None)

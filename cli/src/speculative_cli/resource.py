@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from speculative_api.revisions import canonical_words, words_hash
 from speculative_api.v1alpha1 import (
+    GatewayMode,
     PauseStep,
     Rollout,
     RolloutStep,
@@ -53,6 +54,13 @@ class Resource:
     def spec_hash(self) -> str | None:
         """The hash of `words`."""
         return None if self.words is None else words_hash(self.words)
+
+    @property
+    def shared_gateway(self) -> str:
+        """Name of the gateway that it is at together with others; empty: it is at none such."""
+        said = self.raw_spec.get("gateway") or {}
+        shared = said.get("shared") if said.get("mode") == GatewayMode.SHARED else None
+        return str((shared or {}).get("name", ""))
 
     @property
     def steps(self) -> tuple[RolloutStep, ...]:

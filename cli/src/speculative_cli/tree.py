@@ -70,7 +70,9 @@ def _nodes(
     nodes = []
     if gateways:
         below = _pods(gateways, style, every_pod=every_pod)
-        nodes.append(Node(f"gateway  {_readiness(gateways)}", below))
+        shared = resource.shared_gateway
+        name = f"gateway {printable(shared)}, shared" if shared else "gateway"
+        nodes.append(Node(f"{name}  {_readiness(gateways)}", below))
     revisions = _revisions(resource, view, workers, now, style, every_pod=every_pod)
     nodes.append(Node("lane accelerated" if revisions else "no revision yet", revisions))
     known = _known(resource)

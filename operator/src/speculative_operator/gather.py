@@ -14,6 +14,7 @@ from speculative_api import labels
 from speculative_api.v1alpha1 import SpeculativeDeploymentStatus
 from speculative_operator.cluster import applied, groups
 from speculative_operator.cluster.autoscaler import autoscaler_of
+from speculative_operator.cluster.companions import shared_pods, shared_view
 from speculative_operator.cluster.fetched_models import fetched_models
 from speculative_operator.cluster.http_routes import http_route_of, pools_of
 from speculative_operator.cluster.last_words import termination_of, waiting_reason_of
@@ -30,7 +31,7 @@ from speculative_operator.cluster.resources import (
     controller_uid,
     uid_of,
 )
-from speculative_operator.metrics.source import Source, Target
+from speculative_operator.metrics.source import Source, Target, state_key
 from speculative_operator.readings import Readings
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import (
@@ -60,6 +61,7 @@ def gather(
     now: datetime,
     conflicts: tuple[str, ...] = (),
     refusals: tuple[str, ...] = (),
+    shared_conflicts: tuple[str, ...] = (),
     specs: Specs | None = None,
     readings: Readings | None = None,
 ) -> Snapshot | Unreadable:
@@ -77,6 +79,7 @@ def gather(
     status = known.healed(key, parent, now)
     records = sorted(_revisions(stores, key, uid, status), key=lambda record: record.render)
     revisions = {record.hash: record for record in records}
+    shared, spec = shared_view(stores, key, found.spec, uid, shared_conflicts)
     contested = applied.warning(parent["metadata"], autoscaled=found.spec.autoscaling is not None)
     return Snapshot(
         now=now,
@@ -84,7 +87,7 @@ def gather(
         name=name,
         uid=uid,
         generation=int(parent["metadata"].get("generation", 0)),
-        spec=found.spec,
+        spec=spec,
         status=status,
         words=found.words,
         annotations=parent["metadata"].get("annotations") or {},
@@ -96,13 +99,13 @@ def gather(
         older_renders=tuple(r for r in records if revisions[r.hash] is not r),
         deployments=_by_revision(_deployments(stores, key, uid)),
         pods=tuple(_workers(pods, source)),
-        gateways=tuple(
-            _gateway(pod, source, now)
-            for pod in _of(pods, labels.COMPONENT_GATEWAY)
-            if pod.get("status", {}).get("phase") not in _OVER
+        gateways=(
+            *_gateways(pods, source, now, member=""),
+            *_gateways(shared_pods(stores, key), source, now, member=name),
         ),
         autoscaler=autoscaler_of(stores, key, uid),
-        route=known.route(key, stores[CONFIG_MAP.kind], uid),
+        route=known.route(key, stores[CONFIG_MAP.kind], uid, shared=shared is not None),
+        shared=shared,
         http_route=http_route_of(stores, key, uid),
         pools=pools_of(stores, key, uid),
         check=check_of(stores, key, uid, status.preflight, source.digest),
@@ -139,6 +142,11 @@ def targets_of(stores: Stores, key: Key) -> Iterator[Target]:
             yield Target(uid_of(pod), address, "worker", pod=pod["metadata"]["name"])
         elif component == labels.COMPONENT_GATEWAY:
             yield Target(uid_of(pod), address, "gateway")
+    for pod in shared_pods(stores, key):
+        status = pod.get("status", {})
+        if (address := status.get("podIP", "")) and status.get("phase") not in _OVER:
+            asked_as = state_key(uid_of(pod), key[1])
+            yield Target(asked_as, address, "gateway", member=key[1])
 
 
 def _drafting(stores: Stores, key: Key) -> Iterator[tuple[str, tuple[str, int | None]]]:
@@ -267,17 +275,26 @@ def _worker(pod: JSON, source: Source) -> WorkerPod:
     )
 
 
-def _gateway(pod: JSON, source: Source, now: datetime) -> GatewayPod:
+def _gateways(
+    pods: list[JSON], source: Source, now: datetime, *, member: str
+) -> Iterator[GatewayPod]:
+    """Gateway pods that still run something; of a shared gateway what concerns the member."""
+    for pod in _of(pods, labels.COMPONENT_GATEWAY):
+        if pod.get("status", {}).get("phase") not in _OVER:
+            yield _gateway(pod, source, now, asked_as=state_key(uid_of(pod), member))
+
+
+def _gateway(pod: JSON, source: Source, now: datetime, *, asked_as: str) -> GatewayPod:
     address = pod.get("status", {}).get("podIP", "")
     # A pod without an address can't be asked: it is silent since it exists.
-    silent = source.silent_seconds(uid_of(pod)) if address else _age(pod, now)
+    silent = source.silent_seconds(asked_as) if address else _age(pod, now)
     return GatewayPod(
         name=pod["metadata"]["name"],
         uid=uid_of(pod),
         ready=_is_ready(pod),
         terminating=_is_leaving(pod),
         address=address,
-        state=source.state(uid_of(pod)),
+        state=source.state(asked_as),
         silent_seconds=silent,
     )
 

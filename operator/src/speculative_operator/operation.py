@@ -12,9 +12,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.companions import Companions, is_gateway
 from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Pace, Reflector
-from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT, WATCHED, Key
+from speculative_operator.cluster.resources import (
+    CONFIG_MAP,
+    SPECULATIVE_DEPLOYMENT,
+    WATCHED,
+    Key,
+)
 from speculative_operator.cluster.sharing import Shared
 from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.pages import Pages
@@ -71,6 +77,7 @@ class Operation:
             notifier.wake = self.wake
         self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
         self._doorbell = Doorbell(self.wake)
+        self._companions = Companions(self.stores[SPECULATIVE_DEPLOYMENT.kind])
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,8 +85,11 @@ class Operation:
 
     def wake(self, key: Key, by_a_person: bool = False) -> None:
         """A pass over this resource is due, if we are the one that works."""
+        others = self._companions.woken_by(key, by_a_person=by_a_person)
         if self._queue is not None and self._shard.owns(key[0]):
             self._queue.wake(key, by_a_person)
+            for other in others:
+                self._queue.wake(other, by_a_person)
 
     def _own_keys(self) -> list[Key]:
         """The resources that are ours to act on."""
@@ -109,10 +119,13 @@ class Operation:
             notifier=self._notifier,
             doorbell=self._doorbell,
             telemetry=self._telemetry,
+            wake=self.wake,
         )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
         self._queue = queue
         for key in sorted(self._own_keys()):
+            queue.wake(key, True)
+        for key in filter(is_gateway, self.stores[CONFIG_MAP.kind].keys()):
             queue.wake(key, True)
         self._passes = asyncio.get_running_loop().create_task(self._work(queue), name="passes")
 

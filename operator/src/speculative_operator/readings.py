@@ -49,9 +49,16 @@ class Readings:
             self._sound[key] = (status, now)
         return better
 
-    def route(self, key: Key, config_maps: Store, uid: str) -> Route | None:
-        """The route of the resource with this UID, if it is ours and can be read."""
-        thing = config_maps.of(key).get(names.route(key[1]))
+    def route(
+        self, key: Key, config_maps: Store, uid: str, *, shared: bool = False
+    ) -> Route | None:
+        """The route of the resource with this UID, if it is ours and can be read.
+
+        Args:
+            shared: whether it is that for a shared gateway.
+        """
+        name = names.member_route(key[1]) if shared else names.route(key[1])
+        thing = config_maps.of(key).get(name)
         if thing is None or controller_uid(thing) != uid:
             return None
         return self._once("route", key, thing, route_of)

@@ -20,6 +20,7 @@ from speculative_operator.analysis.verdict import Evidence, Sample, assess
 from speculative_operator.cluster import evidence as evidence_store
 from speculative_operator.cluster.apply import Applier, Outcome, leftovers, versions, words_of
 from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.companions import gateway_key, is_gateway
 from speculative_operator.cluster.nodes import node_news
 from speculative_operator.cluster.protected import is_protected
 from speculative_operator.cluster.publishing import emit, is_due, with_condition, write_status
@@ -52,6 +53,7 @@ from speculative_operator.scaledown import announce_costs
 from speculative_operator.scaling.idling import is_released
 from speculative_operator.scaling.removal import shrinking
 from speculative_operator.settings import Settings
+from speculative_operator.shared_pass import SharedGateways
 from speculative_operator.snapshot import NodeNews, Snapshot
 from speculative_operator.specs import Specs, Unreadable
 from speculative_operator.telemetry import Telemetry
@@ -100,6 +102,7 @@ class Reconciler:
         notifier: Notifier | None = None,
         doorbell: Doorbell | None = None,
         telemetry: Telemetry | None = None,
+        wake: Callable[[Key], None] = lambda key: None,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
@@ -117,9 +120,13 @@ class Reconciler:
         self._specs = Specs(settings)
         self._readings = Readings()
         self._memories: dict[Key, _Memory] = {}
+        known = (self._specs, self._readings)
+        self._shared = SharedGateways(stores, self._applier, settings, *known, wake=wake)
 
     async def look(self, key: Key) -> float | None:
         """One pass; gives the seconds until the next look, None when the resource is gone."""
+        if is_gateway(key):
+            return await self._shared.look(key)
         parent = self._parent(key)
         if parent is None:
             self._memories.pop(key, None)
@@ -150,6 +157,7 @@ class Reconciler:
             now=self._utc_now(),
             conflicts=memory.conflicts,
             refusals=memory.refusals,
+            shared_conflicts=self._shared.conflicts(gateway_key(key[0], parent)),
             specs=self._specs,
             readings=self._readings,
         )
@@ -234,7 +242,8 @@ class Reconciler:
         """Asks the pods in every pass while something moves, else each 15 s."""
         now = asyncio.get_running_loop().time()
         status = self._readings.status(key, parent)
-        route = self._readings.route(key, self._stores[CONFIG_MAP.kind], memory.uid)
+        shared, config_maps = gateway_key(key[0], parent) is not None, self._stores[CONFIG_MAP.kind]
+        route = self._readings.route(key, config_maps, memory.uid, shared=shared)
         if is_abort_waiting(status, parent["metadata"].get("annotations") or {}):
             # No answer of a pod changes what is to be done, and one that hangs would delay it.
             return

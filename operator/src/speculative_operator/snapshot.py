@@ -147,6 +147,23 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedView:
+    """How a resource stands at a shared gateway."""
+
+    gateway: str
+    joined: bool = False
+    """Whether requests can be sent to it there."""
+    others: tuple[str, ...] = ()
+    """Other members."""
+    differing: tuple[str, ...] = ()
+    """Settings of the gateway that it says otherwise than they are in force."""
+    lost_hosts: tuple[str, ...] = ()
+    """Host names of its that another member has."""
+    conflicts: tuple[str, ...] = ()
+    """`Kind/name` of objects with the gateway's names that are not the gateway's."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckView:
     """The Job that checks a revision or fetches its models; `status.preflight` says which one."""
 
@@ -216,6 +233,8 @@ class Snapshot:
     autoscaler: AutoscalerView | None = None
     route: Route | None = None
     """The route as last written, from the ConfigMap."""
+    shared: SharedView | None = None
+    """With `gateway.mode: Shared`: how it stands there; `spec` has the settings in force."""
     http_route: HttpRoute | None = None
     """With `gateway.mode: GatewayAPI`: the route as last written."""
     pools: Mapping[str, Pool] = field(default_factory=dict)

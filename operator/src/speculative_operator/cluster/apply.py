@@ -24,6 +24,8 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.errors import Conflict, NotFound, Refused
 
+NOBODY: Final = ""
+"""The owner of what several resources own together, none of them as its controller."""
 _REQUEST: Final = re.compile(r"^[a-z-]+ /\S+: [0-9]+ ")
 _Place = tuple[str, str]
 """Kind and name of an object of one owner."""
@@ -101,7 +103,7 @@ class Applier:
         live = self._stores[resource.kind].of(key).get(name)
         if live is None:
             return await self._create(body, key=key, owner_uid=owner_uid, create_only=create_only)
-        hindrance = _hindrance(live, owner_uid)
+        hindrance = _hindrance(live, body, owner_uid)
         if hindrance is not None:
             return hindrance
         if create_only or self._is_current(live, body, key):
@@ -137,7 +139,7 @@ class Applier:
             else:
                 await self._apply(body, key)
             return Outcome.WRITTEN
-        hindrance = _hindrance(live, owner_uid)
+        hindrance = _hindrance(live, body, owner_uid)
         if hindrance is not None:
             return hindrance
         # Ours, but the cache is behind or our labels were taken off.
@@ -234,12 +236,19 @@ def leftovers(stores: Mapping[str, Store], key: Key, owner_uid: str) -> list[str
     ]
 
 
-def _hindrance(live: JSON, owner_uid: str) -> Outcome | None:
+def _hindrance(live: JSON, body: JSON, owner_uid: str) -> Outcome | None:
     if _of_a_former(live, owner_uid):
         return Outcome.WAITING
-    if controller_uid(live) != owner_uid:
+    if controller_uid(live) != owner_uid or (owner_uid == NOBODY and not _is_same(live, body)):
         return Outcome.TAKEN
     return Outcome.WAITING if live["metadata"].get("deletionTimestamp") else None
+
+
+def _is_same(live: JSON, body: JSON) -> bool:
+    """Whether both are of one shared gateway: its objects have no controller to be known by."""
+    said, wanted = ((thing["metadata"].get("labels") or {}) for thing in (live, body))
+    ours = (labels.MANAGED_BY, labels.SHARED_GATEWAY)
+    return all(said.get(label) == wanted.get(label) for label in ours)
 
 
 def _of_a_former(live: JSON, owner_uid: str) -> bool:

@@ -15,7 +15,13 @@ from typing import Final
 from speculative_api import labels
 from speculative_operator.cluster.applied import LAST_APPLIED, NOTE, replicas_applied_by
 from speculative_operator.cluster.client import Client
-from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key, Resource
+from speculative_operator.cluster.resources import (
+    JSON,
+    SHARED_PREFIX,
+    SPECULATIVE_DEPLOYMENT,
+    Key,
+    Resource,
+)
 from speculative_operator.cluster.sharing import Shared
 from speculative_operator.errors import Gone, NotFound, OperatorError, Refused, Silent
 from speculative_operator.shard import Shard
@@ -63,12 +69,14 @@ class Store:
         """Whether the cluster has no such kind, or we may not read it."""
 
     def key_of(self, thing: JSON) -> Key | None:
-        """The key of the SpeculativeDeployment it belongs to; None where it is nobody's or
-        another shard's."""
+        """The key of the SpeculativeDeployment, or of the shared gateway, that it belongs to; None
+        where it is nobody's or another shard's."""
         metadata = thing.get("metadata", {})
         name, namespace = metadata.get("name"), metadata.get("namespace", "")
         if self.resource is not SPECULATIVE_DEPLOYMENT:
-            name = (metadata.get("labels") or {}).get(labels.NAME)
+            said = metadata.get("labels") or {}
+            shared = said.get(labels.SHARED_GATEWAY)
+            name = said.get(labels.NAME) or (shared and SHARED_PREFIX + shared)
         return (namespace, name) if name and self._shard.owns(namespace) else None
 
     def of(self, key: Key) -> dict[str, JSON]:

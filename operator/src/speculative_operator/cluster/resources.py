@@ -10,7 +10,9 @@ from speculative_api import labels
 
 JSON = dict[str, Any]
 Key = tuple[str, str]
-"""Namespace and name of a SpeculativeDeployment."""
+"""Namespace and name of a SpeculativeDeployment, or of a shared gateway after `SHARED_PREFIX`."""
+SHARED_PREFIX: Final = "shared/"
+"""No object's name has a slash in it."""
 
 
 @dataclass(frozen=True, slots=True)

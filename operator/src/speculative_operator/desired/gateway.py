@@ -1,17 +1,19 @@
-"""The gateway of one resource: Deployment, Service, ServiceAccount, RoleBinding, budget.
+"""A gateway's objects: Deployment, Service, ServiceAccount, RoleBinding, budget.
 
 Its template depends on the resource and on the gateway image only: an operator
 upgrade that leaves the image alone rolls no gateway, and neither does scaling.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from speculative_api import labels
+from speculative_api.v1alpha1 import Gateway
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.engine_tls import authorities
 from speculative_operator.desired.gateway_pod import with_authorities, with_options
-from speculative_operator.desired.services import users_service
+from speculative_operator.desired.services import service_of
 from speculative_operator.settings import Settings
 from speculative_operator.snapshot import Snapshot
 
@@ -31,37 +33,62 @@ _RESTRICTED: Final[dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One gateway, of one resource or of several."""
+
+    name: str
+    """Of its objects."""
+    metadata: dict[str, Any]
+    """Namespace and owners."""
+    labels: dict[str, str]
+    settings: Gateway
+    told: tuple[tuple[str, str], ...]
+    """Variables that say whose routes it reads."""
+    vouching: tuple[str, ...]
+    """Secrets that vouch for engines."""
+
+
 def gateway_objects(
     snapshot: Snapshot, decision: Decision, settings: Settings, *, metadata: dict[str, Any]
 ) -> tuple[dict[str, Any], ...]:
     """Everything the gateway needs, in creation order."""
-    shared = {
-        **metadata,
-        "name": names.gateway(snapshot.name),
-        "labels": names.component_labels(snapshot.name, labels.COMPONENT_GATEWAY),
-    }
-    found = (
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shared},
-        _role_binding(snapshot, settings, shared),
-        users_service(snapshot, decision, metadata=metadata),
-        _deployment(snapshot, settings, shared, authorities(snapshot, decision)),
+    wanted = Wanted(
+        name=names.gateway(snapshot.name),
+        metadata=metadata,
+        labels=names.component_labels(snapshot.name, labels.COMPONENT_GATEWAY),
+        settings=snapshot.spec.gateway,
+        told=(("SD_NAME", snapshot.name), ("ROUTE_CONFIGMAP", names.route(snapshot.name))),
+        vouching=authorities(snapshot, decision),
     )
-    if snapshot.spec.gateway.replicas < 2:
+    return objects_of(wanted, settings)
+
+
+def objects_of(wanted: Wanted, settings: Settings) -> tuple[dict[str, Any], ...]:
+    """Everything that this gateway needs but its routes, in creation order."""
+    shown = {**wanted.metadata, "name": wanted.name, "labels": wanted.labels}
+    found = (
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": shown},
+        _role_binding(wanted, settings, shown),
+        service_of(wanted.settings, shown, wanted.labels),
+        _deployment(wanted, settings, shown),
+    )
+    if wanted.settings.replicas < 2:
         return found
-    return (*found, _disruption_budget(snapshot, shared))
+    return (*found, _disruption_budget(shown))
 
 
-def _role_binding(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
+def _role_binding(wanted: Wanted, settings: Settings, shown: dict[str, Any]) -> dict[str, Any]:
     """Binds the chart's ClusterRole inside this namespace; the operator cannot grant more."""
     account = {
         "kind": "ServiceAccount",
-        "name": names.gateway(snapshot.name),
-        "namespace": snapshot.namespace,
+        "name": wanted.name,
+        "namespace": wanted.metadata["namespace"],
     }
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": shared,
+        "metadata": shown,
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": "ClusterRole",
@@ -71,29 +98,27 @@ def _role_binding(snapshot: Snapshot, settings: Settings, shared: dict[str, Any]
     }
 
 
-def _disruption_budget(snapshot: Snapshot, shared: dict[str, Any]) -> dict[str, Any]:
+def _disruption_budget(shown: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": shared,
+        "metadata": shown,
         "spec": {
             "maxUnavailable": 1,
-            "selector": {"matchLabels": names.selector(shared["labels"])},
+            "selector": {"matchLabels": names.selector(shown["labels"])},
         },
     }
 
 
-def _deployment(
-    snapshot: Snapshot, settings: Settings, shared: dict[str, Any], vouching: tuple[str, ...]
-) -> dict[str, Any]:
-    selector = names.selector(shared["labels"])
-    pod = _pod_spec(snapshot.name, settings, selector)
+def _deployment(wanted: Wanted, settings: Settings, shown: dict[str, Any]) -> dict[str, Any]:
+    selector = names.selector(wanted.labels)
+    pod = with_options(_pod_spec(wanted, settings, selector), wanted.settings, group=USER)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": shared,
+        "metadata": shown,
         "spec": {
-            "replicas": snapshot.spec.gateway.replicas,
+            "replicas": wanted.settings.replicas,
             "revisionHistoryLimit": 2,
             "strategy": {
                 "type": "RollingUpdate",
@@ -101,21 +126,18 @@ def _deployment(
             },
             "selector": {"matchLabels": selector},
             "template": {
-                "metadata": {"labels": shared["labels"]},
-                "spec": with_authorities(
-                    with_options(pod, snapshot.spec.gateway, group=USER), vouching, group=USER
-                ),
+                "metadata": {"labels": wanted.labels},
+                "spec": with_authorities(pod, wanted.vouching, group=USER),
             },
         },
     }
 
 
-def _pod_spec(name: str, settings: Settings, selector: dict[str, str]) -> dict[str, Any]:
+def _pod_spec(wanted: Wanted, settings: Settings, selector: dict[str, str]) -> dict[str, Any]:
     env: list[dict[str, Any]] = [
         {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "SD_NAME", "value": name},
-        {"name": "ROUTE_CONFIGMAP", "value": names.route(name)},
+        *({"name": name, "value": value} for name, value in wanted.told),
         {"name": "GATEWAY_DIRECTORY", "value": DIRECTORY},
         # The whole grace period; the supervisor stops Envoy 10 s before its end at the latest.
         {"name": "DRAIN_SECONDS", "value": str(GRACE_SECONDS)},
@@ -127,7 +149,7 @@ def _pod_spec(name: str, settings: Settings, selector: dict[str, str]) -> dict[s
     agent["readinessProbe"] = _probe("/readyz", 2)
     agent["livenessProbe"] = _probe("/livez", 10)
     return {
-        "serviceAccountName": names.gateway(name),
+        "serviceAccountName": wanted.name,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {

@@ -42,6 +42,15 @@ def route(name: str) -> str:
     return f"{name}-route"
 
 
+def member_route(name: str) -> str:
+    """The same for a gateway that has other members too.
+
+    Another name than `route`: a gateway of its own that still drains must not read it, since it
+    does not say whom to let in.
+    """
+    return f"{name}{labels.MEMBER_ROUTE_SUFFIX}"
+
+
 def evidence(name: str) -> str:
     """ConfigMap that holds what was measured about a canary so far."""
     return f"{name}{labels.EVIDENCE_SUFFIX}"
@@ -71,6 +80,15 @@ def component_labels(name: str, component: str) -> Labels:
     return common_labels(name) | {labels.COMPONENT: component}
 
 
+def shared_labels(gateway: str) -> Labels:
+    """Labels of what belongs to a shared gateway and to none of its members alone."""
+    return {
+        labels.MANAGED_BY: labels.MANAGER,
+        labels.SHARED_GATEWAY: gateway,
+        labels.COMPONENT: labels.COMPONENT_GATEWAY,
+    }
+
+
 def worker_labels(name: str, hash_: str) -> Labels:
     """Labels of one revision's pods and of what belongs to them."""
     return component_labels(name, labels.COMPONENT_WORKER) | {labels.REVISION: hash_}
@@ -95,3 +113,10 @@ def owner_reference(name: str, uid: str) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def member_reference(name: str, uid: str) -> dict[str, Any]:
+    """One of several owners, of which none is the controller: the last one's end takes it away."""
+    found = owner_reference(name, uid)
+    del found["controller"]
+    return found

@@ -102,7 +102,15 @@ def desired_objects(snapshot: Snapshot, decision: Decision, settings: Settings) 
             for record in revisions.values()
         ),
         *(body for body in gateway if body["kind"] not in (*_ROUTES, "Deployment")),
-        *(revision_service(item.scale.hash, name=name, metadata=metadata) for item in live),
+        *(
+            revision_service(
+                item.scale.hash,
+                name=name,
+                metadata=metadata,
+                shared_gateway=snapshot.spec.gateway.shared_name,
+            )
+            for item in live
+        ),
         *(
             inference_pool(item.scale.hash, picker, name=name, metadata=metadata)
             for item in live
@@ -158,6 +166,9 @@ def _gateway(
         needed = {"HTTPRoute", POOL_KIND} if pools else {"HTTPRoute"}
         return (found,) if found and not needed & snapshot.missing_kinds else ()
     route = next_route(snapshot, decision, lane)
+    if shared := snapshot.spec.gateway.shared_name:
+        name = snapshot.name
+        return (route_config_map(route, name=name, metadata=metadata, shared_gateway=shared),)
     return (
         *gateway_objects(snapshot, decision, settings, metadata=metadata),
         route_config_map(route, name=snapshot.name, metadata=metadata),

@@ -5,11 +5,11 @@ unchanged world writes nothing and an agent can refuse what is older.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from speculative_api import gateway as api
 from speculative_api import labels
-from speculative_api.v1alpha1 import Auth, Gateway, LaneRule
+from speculative_api.v1alpha1 import Auth, Gateway, GatewayMode, LaneRule
 from speculative_operator.decision import Decision
 from speculative_operator.desired import names
 from speculative_operator.desired.engine_tls import backend_tls
@@ -17,6 +17,15 @@ from speculative_operator.desired.native import NativeLane, native_lane, words_o
 from speculative_operator.desired.revision import parse
 from speculative_operator.scaling.idling import waiting
 from speculative_operator.snapshot import Snapshot
+
+_OF_THE_GATEWAY: Final = {
+    "hosts": (),
+    "auth": None,
+    "rate_limit": None,
+    "max_request_body_bytes": None,
+    "allowed_cidrs": (),
+}
+"""What a member's route leaves to the shared gateway's own words."""
 
 
 def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None = None) -> api.Route:
@@ -49,14 +58,17 @@ def next_route(snapshot: Snapshot, decision: Decision, lane: NativeLane | None =
         timeouts=api.Timeouts(
             request_seconds=timeouts.request_seconds, idle_seconds=timeouts.idle_seconds
         ),
-        auth=_auth(auth) if auth else None,
-        rate_limit=_rate_limit(snapshot.spec.gateway),
+        auth=auth_of(auth) if auth else None,
+        rate_limit=rate_limit_of(snapshot.spec.gateway),
         affinity=_affinity(snapshot, decision),
         max_request_body_bytes=snapshot.spec.gateway.max_request_body_bytes,
         drain_seconds=drain_seconds(snapshot, decision),
         allowed_cidrs=tuple(snapshot.spec.gateway.allowed_cidrs),
         revision_headers=snapshot.spec.gateway.revision_headers,
     )
+    if snapshot.spec.gateway.mode is GatewayMode.SHARED:
+        version = _schema_version(Gateway(), [*backends, native])
+        wanted = wanted.model_copy(update={**_OF_THE_GATEWAY, "schema_version": version})
     before = snapshot.route
     known = _highest_known(snapshot, decision)
     same = before is not None and wanted == before.model_copy(update={"sequence": 0})
@@ -74,7 +86,8 @@ def drain_seconds(snapshot: Snapshot, decision: Decision) -> int:
     return max(drains)
 
 
-def _auth(wanted: Auth) -> api.Auth:
+def auth_of(wanted: Auth) -> api.Auth:
+    """Who is let in, as agents read it."""
     if wanted.jwt is None:
         return api.Auth(api_keys_secret=wanted.api_keys_secret or "")
     return api.Auth(
@@ -136,7 +149,7 @@ def _lane_rule(rule: LaneRule) -> api.LaneRule:
     return api.LaneRule.model_validate(rule.model_dump())
 
 
-def _rate_limit(wanted: Gateway) -> api.RateLimit | None:
+def rate_limit_of(wanted: Gateway) -> api.RateLimit | None:
     """One pod's share, rounded up: the pods know nothing of each other."""
     limit = wanted.rate_limit
     if limit is None:
@@ -208,15 +221,20 @@ def _model_name(snapshot: Snapshot, decision: Decision) -> str:
     return target.served_model_name or snapshot.name
 
 
-def route_config_map(route: api.Route, *, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The ConfigMap that the gateways' agents watch."""
+def route_config_map(
+    route: api.Route, *, name: str, metadata: dict[str, Any], shared_gateway: str = ""
+) -> dict[str, Any]:
+    """The ConfigMap that the gateways' agents watch, its own ones or those of a shared gateway."""
+    own_labels = names.component_labels(name, labels.COMPONENT_GATEWAY)
+    if shared_gateway:
+        own_labels = {**own_labels, labels.SHARED_GATEWAY: shared_gateway}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             **metadata,
-            "name": names.route(name),
-            "labels": names.component_labels(name, labels.COMPONENT_GATEWAY),
+            "name": names.member_route(name) if shared_gateway else names.route(name),
+            "labels": own_labels,
         },
         "data": {api.ROUTE_KEY: route.model_dump_json(by_alias=True)},
     }

@@ -20,6 +20,13 @@ class Target:
     num_speculative_tokens: int | None = None
     pod: str = ""
     """Its name: what somebody else's figures of it are labelled with."""
+    member: str = ""
+    """Of a shared gateway's pod: whose part of its state is asked for. `uid` names both then."""
+
+
+def state_key(uid: str, member: str) -> str:
+    """What a member's part of a shared gateway pod's state is remembered by."""
+    return f"{uid}/{member}" if member else uid
 
 
 class Source(Protocol):

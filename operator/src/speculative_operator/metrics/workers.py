@@ -108,7 +108,8 @@ class Scraper:
             if target.role == "worker":
                 memory.digest = await self._digest(host, target, memory)
             else:
-                text = await self._text(f"http://{host}:{self._agent_port}/state")
+                asked = f"?member={target.member}" if target.member else ""
+                text = await self._text(f"http://{host}:{self._agent_port}/state{asked}")
                 memory.state = GatewayState.model_validate_json(text)
         except (aiohttp.ClientError, TimeoutError, OSError, NotReadable, ValidationError) as error:
             self._on_failure(target.role)

@@ -15,6 +15,7 @@ from speculative_api.v1alpha1 import (
     StableStatus,
 )
 from speculative_operator.decision import Assessment
+from speculative_operator.rollout.at_a_shared_gateway import company, not_at_it, not_in_force
 from speculative_operator.rollout.autoscaling import (
     autoscaling_condition,
     scale_replicas,
@@ -160,6 +161,8 @@ def _accepted(snapshot: Snapshot) -> Found:
         return kind, "False", Reason.NAME_CONFLICT, message
     if missing := lacking(snapshot):
         return kind, "False", Reason.KIND_MISSING, missing
+    if (refused := not_in_force(snapshot)) is not None:
+        return kind, "False", *refused
     if snapshot.refusals:
         message = f"The API server refuses {'; '.join(snapshot.refusals)}. Correct the spec."
         return kind, "False", Reason.INVALID_SPEC, message
@@ -373,6 +376,9 @@ def _gateway(snapshot: Snapshot) -> Found:
     message = f"{len(good)} of {snapshot.spec.gateway.replicas} gateway pods use the current route."
     if refused:
         message = f"{message} Refused: {refused}"
+    if (hindrance := not_at_it(snapshot)) is not None:
+        return kind, "False", hindrance[0], f"{hindrance[1]} {message}"
+    message = f"{message}{company(snapshot)}"
     if len(good) >= snapshot.spec.gateway.replicas and not refused:
         return kind, "True", Reason.GATEWAY_SERVING, message
     return kind, "True" if good else "False", Reason.GATEWAY_NOT_SERVING, message
