@@ -255,12 +255,12 @@ def metrics(states: States) -> str:
         add("ready", "gauge", "1 once a route was read back from Envoy.", state.ready, **whose)
         error = bool(state.error)
         add("route_error", "gauge", "1 while the newest route is refused.", error, **whose)
-    told = [
+    clusters = [
         ({"deployment": name} if name else {}, each)
         for name, state in (members or {"": whole}).items()
         for each in state.clusters
     ]
-    for whose, each in told:
+    for whose, each in clusters:
         who = {**whose, "revision": each.hash, "lane": each.lane}
         add("weight", "gauge", "Weight in use.", each.weight, **who)
         add("endpoints", "gauge", "Healthy endpoints.", each.endpoints, **who)
