@@ -137,7 +137,14 @@ async def world(api_server: Server) -> AsyncIterator[World]:
         try:
             yield World(client, namespace)
         finally:
+            # A request that is cut off while it connects would leave its socket behind.
+            await until(lambda: _is_at_work(operation), False)
             await operation.stop()
+
+
+async def _is_at_work(operation: Operation) -> bool:
+    queue = operation._queue
+    return operation.not_ready() != "" or queue is None or bool(queue._running)
 
 
 ALL = {

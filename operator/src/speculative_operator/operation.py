@@ -126,7 +126,8 @@ class Operation:
         for key in sorted(self._own_keys()):
             queue.wake(key, True)
         for key in filter(is_gateway, self.stores[CONFIG_MAP.kind].keys()):
-            queue.wake(key, True)
+            if self._shard.owns(key[0]):
+                queue.wake(key, True)
         self._passes = asyncio.get_running_loop().create_task(self._work(queue), name="passes")
 
     async def _look(self, reconciler: Reconciler, key: Key) -> float | None:
