@@ -21,7 +21,7 @@ def acceptance_of(block: Contrast) -> MetricVerdict:
 def errors_of(block: Contrast) -> MetricVerdict:
     found, refused = ErrorEvidence(limit=0.01).add(block), ErrorEvidence(limit=0.01)
     sides = (found.worse, found.not_worse)
-    return messages.errors(found, refused, NEEDED, sides=sides, sticky=False, missing="")
+    return messages.errors(found, refused, (), NEEDED, sides=sides, sticky=False, missing="")
 
 
 def test_one_block_far_below_the_limit_proves_nothing_and_is_outside() -> None:
