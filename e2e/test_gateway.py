@@ -192,11 +192,11 @@ def test_one_gateway_serves_two_resources_until_the_last_is_gone() -> None:
         service = get("service", "edge-gateway", trial.namespace)["spec"]
         url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
 
-        def answered(name: str) -> str:
-            status, headers, _ = ask(trial, url=f"{url}/{name}")
+        def answered(member: Trial) -> str:
+            status, headers, _ = ask(member, url=f"{url}/{member.name}")
             return str(headers["x-speculative-revision"]) if status == 200 else str(status)
 
-        wait_for("an answer of both", lambda: {n: answered(n) for n in stable} == stable)
+        wait_for("an answer of both", lambda: {m.name: answered(m) for m in both} == stable)
         with urllib.request.urlopen(f"{url}/v1/models", timeout=30) as answer:
             assert [each["id"] for each in json.load(answer)["data"]] == ["chat", "code"]
         status, _, body = ask(trial, url=url, **{"x-model": "nobody"})
@@ -207,7 +207,7 @@ def test_one_gateway_serves_two_resources_until_the_last_is_gone() -> None:
             with load_on(f"{url}/code", f"{trial.namespace}-code", streams=5) as of_code:
                 code.wait_progressing("RolledBack")
             kubectl("delete", "specdep", "code", "-n", trial.namespace)
-            wait_for("code is gone from the gateway", lambda: answered("code") == "404")
+            wait_for("code is gone from the gateway", lambda: answered(code) == "404")
         found = report()
         assert (found["failed"], found["cut"]) == (0, 0), found
         assert set(found["byRevision"]) - {""} == {stable["chat"]}, found
