@@ -18,6 +18,7 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 from bench.asked import JSON, Asked
+from bench.ready_pods import a_ready_pod
 from tests.cluster import envtest
 from tests.reconcile.test_process_on_server import a_kubeconfig
 
@@ -224,22 +225,7 @@ class Loopback:
             address = f"127.0.3.{next(self._workers) % 200 + 1}"
             await self._serve(address)
         name = f"{deployment['metadata']['name']}-{next(_names)}"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": shown},
-            "spec": {
-                "containers": [{"name": "main", "image": "image"}],
-                "automountServiceAccountToken": False,
-            },
-        }
-        await self.client.create(POD, body)
-        status = {
-            "phase": "Running",
-            "podIP": address,
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-        await self._merge(POD, name, {"status": status}, "status")
+        await a_ready_pod(self.client, NAMESPACE, name, address, shown)
 
     async def _serve(self, address: str) -> None:
         """A worker that is ready and counts nothing."""

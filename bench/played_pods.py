@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from aiohttp import web
+from bench.ready_pods import a_ready_pod
 
 from speculative_api import labels
 from speculative_api.gateway import ROUTE_KEY, ClusterState, GatewayState, Route
 from speculative_api.worker import Digest, Latency
-from speculative_operator.cluster.client import MERGE_PATCH, Client
+from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.queue import Queue
 from speculative_operator.cluster.reflector import Reflector
 from speculative_operator.cluster.resources import CONFIG_MAP, DEPLOYMENT, JSON, POD, Key
@@ -97,29 +98,7 @@ class PlayedPods:
         component = shown[labels.COMPONENT]
         port = labels.AGENT_PORT if component == labels.COMPONENT_GATEWAY else labels.WORKER_PORT
         await web.TCPSite(self._runners[component], address, port).start()
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": key[0], "labels": shown},
-            "spec": {
-                "containers": [{"name": "main", "image": "image"}],
-                "automountServiceAccountToken": False,
-            },
-        }
-        await self._client.create(POD, body)
-        status = {
-            "phase": "Running",
-            "podIP": address,
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-        await self._client.request(
-            "edit",
-            POD,
-            "PATCH",
-            POD.path(key[0], name, "status"),
-            body={"status": status},
-            content_type=MERGE_PATCH,
-        )
+        await a_ready_pod(self._client, key[0], name, address, shown)
         return pod
 
     async def _end(self, pod: _Pod) -> None:

@@ -168,6 +168,8 @@ class Trial:
     namespace: str
     operator: Operator
     name: str = "chat"
+    gateway: str = ""
+    """Of several resources; empty: it has one of its own."""
 
     def apply(self, **changes: Any) -> None:
         apply(a_manifest(self.name, **changes), self.namespace)
@@ -235,7 +237,7 @@ class Trial:
 
     def url(self) -> str:
         """The gateway's Service, reachable from this machine."""
-        service = get("service", f"{self.name}-gateway", self.namespace)["spec"]
+        service = get("service", f"{self.gateway or self.name}-gateway", self.namespace)["spec"]
         return f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
 
 

@@ -4,6 +4,7 @@ import json
 import urllib.error
 import urllib.request
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,13 +185,13 @@ def test_native_answers_when_every_accelerated_pod_is_gone() -> None:
 def test_one_gateway_serves_two_resources_until_the_last_is_gone() -> None:
     with a_trial("shared") as trial:
         at_edge = {"gateway": {"mode": "Shared", "shared": {"name": "edge"}}}
-        code = Trial(trial.namespace, trial.operator, "code")
+        trial.gateway = "edge"
+        code = replace(trial, name="code")
         both = (trial, code)
         for each in both:
             each.apply(k=4, **at_edge)
-        stable = {each.name: wait_at_edge(each) for each in both}
-        service = get("service", "edge-gateway", trial.namespace)["spec"]
-        url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
+        stable = {each.name: each.wait_available() for each in both}
+        url = trial.url()
 
         def answered(member: Trial) -> str:
             status, headers, _ = ask(member, url=f"{url}/{member.name}")
@@ -226,18 +227,3 @@ def test_one_gateway_serves_two_resources_until_the_last_is_gone() -> None:
             ),
             120,
         )
-
-
-def wait_at_edge(trial: Trial) -> str:
-    """Waits until it is served by the shared gateway; returns stable's hash."""
-    wait_for(
-        f"{trial.name} at the gateway",
-        lambda: (
-            trial.condition("Available")["status"] == "True"
-            and trial.condition("GatewayReady")["status"] == "True"
-            and trial.condition("Progressing")["reason"] == "Complete"
-        ),
-        150,
-    )
-    found: str = trial.status["stable"]["hash"]
-    return found

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from tests.charts.dry_run import dry_run
 from tests.cluster.envtest import Server
-from tests.cluster.http_route_kind import Kind, groups_kind, pool_kind
+from tests.cluster.foreign_kinds import Kind, groups_kind, pool_kind
 from tests.golden import cases
 
 pytestmark = pytest.mark.cluster

@@ -349,3 +349,50 @@ async def test_keys_and_limits_are_the_gateways_and_lanes_each_members_own(
     assert backend(NATIVE).hash not in str(seen)
     edge.share(*MEMBERS)
     await eventually(lambda: who(edge, f"/chat{COMPLETIONS}"), lambda s: s != "401", "no keys")
+
+
+async def test_copies_are_one_members_own(edge: Gateway, workers: dict[str, Backend]) -> None:
+    shadow = gateway.Shadow(hash=CANARY, percent=100, most_requests=100)
+    before = await edge.member("chat", of("chat", STABLE, 100), of("chat", CANARY), shadow=shadow)
+    seen = {await who(edge, f"/{name}{COMPLETIONS}") for name in MEMBERS * 10}
+    assert seen == {"chat-stable", "code-stable"}
+
+    async def copied() -> dict[str, int]:
+        return {name: workers[name].requests for name in ("chat-canary", "code-canary")}
+
+    await eventually(copied, lambda n: n == {"chat-canary": 10, "code-canary": 0}, "ten copies")
+    state = await edge.until(
+        lambda state: (
+            (copies := cluster(state, CANARY).shadow) is not None and copies.responses["2xx"] == 10
+        ),
+        "they are counted",
+        member="chat",
+    )
+    # none of them among what users got, nor with the other member, whose hashes are the same
+    assert cluster(state, CANARY).responses == cluster(before, CANARY).responses
+    other = await edge.state("code")
+    assert other is not None
+    assert [each.hash for each in other.clusters if each.shadow] == []
+
+
+async def test_sessions_stay_with_a_revision_of_one_member_alone(
+    edge: Gateway, workers: dict[str, Backend]
+) -> None:
+    affinity = gateway.Affinity(header="x-session-id", salt="first")
+    for name, fields in (("chat", {"affinity": affinity}), ("code", {})):
+        await edge.member(name, of(name, STABLE, 50), of(name, CANARY, 50), **fields)
+    session = {"x_session_id": "user-1"}
+    assert len({await who(edge, f"/chat{COMPLETIONS}", **session) for _ in range(40)}) == 1
+    assert len({await who(edge, f"/code{COMPLETIONS}", **session) for _ in range(40)}) == 2
+
+
+async def test_a_member_falls_back_to_its_own_native_lane(
+    edge: Gateway, workers: dict[str, Backend]
+) -> None:
+    lane = {"native": of("chat", CANARY), "fallback": gateway.Fallback(requests_per_endpoint=10)}
+    await edge.member("chat", of("chat", STABLE, 100), **lane)
+    workers["chat-stable"].ready = workers["code-stable"].ready = False
+    await eventually(
+        lambda: who(edge, f"/chat{COMPLETIONS}"), lambda s: s == "chat-canary", "its native lane"
+    )
+    await eventually(lambda: who(edge, f"/code{COMPLETIONS}"), lambda s: s == "503", "it has none")

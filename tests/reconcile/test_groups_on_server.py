@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.envtest import Server
-from tests.cluster.http_route_kind import Kind, groups_kind
+from tests.cluster.foreign_kinds import Kind, groups_kind
 from tests.reconcile.simulation import JSON, Count, Simulation
 from tests.reconcile.test_rollout_on_server import (
     CrashingClient,

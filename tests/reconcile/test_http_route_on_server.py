@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.cluster.envtest import Server
-from tests.cluster.http_route_kind import Kind, pool_kind
+from tests.cluster.foreign_kinds import Kind, pool_kind
 from tests.cluster.waiting import until
 from tests.reconcile.simulation import JSON, Simulation
 from tests.reconcile.test_rollout_on_server import (

@@ -49,6 +49,11 @@ def cache_folder(directory: str | None) -> Path:
     return Path(directory or os.path.join(tempfile.gettempdir(), "models"))
 
 
+def hub_folder(repository: str) -> str:
+    """Name of the folder of a hub's model; the hub's own library gives it."""
+    return f"models--{repository.replace('/', '--')}"
+
+
 def sweep(folder: Path) -> None:
     """Removes what killed downloads of a model left and nobody took up: it fills the disk."""
     limit = time.time() - _LEFT_SECONDS

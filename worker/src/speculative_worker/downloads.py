@@ -20,6 +20,7 @@ from speculative_worker.cache import (
     Watch,
     cache_folder,
     disk_failure,
+    hub_folder,
     is_of_disk,
     require_room,
     sweep,
@@ -47,7 +48,7 @@ def downloaded(
     cache = cache_folder(cache_directory)
     name = f"hf://{repository}" + (f"@{revision}" if revision else "")
     try:
-        model_folder = cache / f"models--{repository.replace('/', '--')}"
+        model_folder = cache / hub_folder(repository)
         sweep(model_folder)
         plan = _plan(repository, revision, cache)
         if plan is not None:

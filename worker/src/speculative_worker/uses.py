@@ -14,6 +14,7 @@ from typing import Final
 
 from speculative_api.model_buckets import bucket_of
 from speculative_api.model_files import HUB
+from speculative_worker.cache import hub_folder
 
 STAMP_SECONDS: Final = 3600.0
 """Between two stamps of a worker that serves."""
@@ -24,7 +25,7 @@ _BEGUN: Final = "begun"
 def folder_of(source: str) -> str | None:
     """Name of a model's folder in the cache; None for one that is not fetched."""
     if hub := HUB.match(source):
-        return f"models--{hub['repository'].replace('/', '--')}"
+        return hub_folder(hub["repository"])
     bucket = bucket_of(source)
     return bucket.folder_name if bucket is not None else None
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from speculative_api.assessment import one_in
 from speculative_operator.analysis.failures import CLUSTERING, STABLE_FACTOR
-from speculative_operator.analysis.sequential import HIGHEST_LOG
+from speculative_operator.analysis.sequential import HIGHEST_LOG, log_likelihood
 
 SHARE: Final = 0.01
 """Part of the chance of a false rollback that is this test's; the metrics share the rest."""
@@ -88,14 +88,14 @@ class FailingRun:
             return 0.0
         failed = self.control[1]
         passed = self.control[0] - failed
-        fine = _times(failed, STABLE_FAILS) + _times(passed, 1 - STABLE_FAILS)
+        fine = log_likelihood(failed, STABLE_FAILS) + log_likelihood(passed, 1 - STABLE_FAILS)
         gain = (fine - self._best_excuse(failed, passed)) / CLUSTERING
         return math.exp(min(gain, HIGHEST_LOG)) / ((self.ended + 1) * (self.ended + 2))
 
     def _best_excuse(self, failed: int, passed: int) -> float:
         """Log likelihood under the rate of stable that explains it best, candidate at its limit."""
         if self.alone:
-            return _times(self.requests, self.limit)
+            return log_likelihood(self.requests, self.limit)
         certain = 1 / STABLE_FACTOR
         low = min(self.limit / STABLE_FACTOR, certain)
         whole = failed + passed
@@ -106,9 +106,9 @@ class FailingRun:
             max(failed / whole if whole else 0.0, certain),
         )
         return max(
-            _times(self.requests, min(1.0, max(self.limit, STABLE_FACTOR * rate)))
-            + _times(failed, rate)
-            + _times(passed, 1 - rate)
+            log_likelihood(self.requests, min(1.0, max(self.limit, STABLE_FACTOR * rate)))
+            + log_likelihood(failed, rate)
+            + log_likelihood(passed, 1 - rate)
             for rate in rates
         )
 
@@ -151,8 +151,3 @@ class FailingRun:
             at=data["at"],
             alone=data["alone"],
         )
-
-
-def _times(count: int, chance: float) -> float:
-    """The log of a chance, so many times; nothing at all is certain."""
-    return count * math.log(chance) if count else 0.0

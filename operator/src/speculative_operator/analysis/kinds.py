@@ -19,7 +19,13 @@ from typing import Any, Final
 from speculative_api.gateway import REQUEST_KINDS
 from speculative_operator.analysis.contrast import NOTHING, Contrast, joined, numbers
 from speculative_operator.analysis.failures import ErrorEvidence
-from speculative_operator.analysis.sequential import EVERY, HIGHEST_LOG, STARTS, mixed
+from speculative_operator.analysis.sequential import (
+    EVERY,
+    HIGHEST_LOG,
+    STARTS,
+    log_likelihood,
+    mixed,
+)
 from speculative_operator.analysis.windows import (
     ALONE,
     CANDIDATE,
@@ -65,9 +71,12 @@ class _Start:
         passed = self.requests - self.failures
         fine = self.control - self.control_failures
         low = STABLE_FAILS * limit
-        control = _times(self.control_failures, low) + _times(fine, 1 - low)
+        control = log_likelihood(self.control_failures, low) + log_likelihood(fine, 1 - low)
         worse = [min(times * limit, 0.95) for times in TIMES_LIMIT]
-        bets = [_times(self.failures, p) + _times(passed, 1 - p) + control for p in worse]
+        bets = [
+            log_likelihood(self.failures, p) + log_likelihood(passed, 1 - p) + control
+            for p in worse
+        ]
         most = max(bets)
         bet = most + math.log(sum(math.exp(log - most) for log in bets) / len(bets))
         return self.won + bet - self._best_excuse(limit, alone=alone, control=control)
@@ -78,7 +87,7 @@ class _Start:
         fine = self.control - self.control_failures
         if alone:
             rate = min(self.failures / max(self.requests, 1), limit)
-            return _times(self.failures, rate) + _times(passed, 1 - rate) + control
+            return log_likelihood(self.failures, rate) + log_likelihood(passed, 1 - rate) + control
         found = []
         # Control as it looks and the candidate at most at the limit; or both as often.
         theirs = self.control_failures / max(self.control, 1)
@@ -86,9 +95,11 @@ class _Start:
         both = (self.failures + self.control_failures) / max(self.requests + self.control, 1)
         pairs = [(min(ours, max(limit, theirs)), theirs), (both, both)]
         for rate, beside in pairs:
-            likelihood = _times(self.failures, rate) + _times(passed, 1 - rate)
+            likelihood = log_likelihood(self.failures, rate) + log_likelihood(passed, 1 - rate)
             found.append(
-                likelihood + _times(self.control_failures, beside) + _times(fine, 1 - beside)
+                likelihood
+                + log_likelihood(self.control_failures, beside)
+                + log_likelihood(fine, 1 - beside)
             )
         return max(found)
 
@@ -266,10 +277,3 @@ def _readings(name: str, sample: Sample) -> Iterable[Reading]:
                 state.sampled_at,
                 (answers, failures),
             )
-
-
-def _times(count: int, chance: float) -> float:
-    """The log of a chance, so many times; nothing at all is certain."""
-    if not count:
-        return 0.0
-    return count * math.log(chance) if chance > 0 else -math.inf

@@ -268,7 +268,7 @@ def _kind_words(kind: KindEvidence) -> str:
 
 
 def _floor_words(test: FloorTest) -> str:
-    words = f"{limit_words(test.limit)}"
+    words = limit_words(test.limit)
     return words if test.is_absolute else f"{words} of stable's"
 
 
@@ -277,7 +277,7 @@ def _speed_words(test: FloorTest) -> str:
 
 
 def _bound_words(test: SlowTest) -> str:
-    words = f"{limit_words(test.limit)}"
+    words = limit_words(test.limit)
     return words if test.is_absolute else f"{words} of stable's share"
 
 

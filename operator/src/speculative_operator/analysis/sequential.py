@@ -46,6 +46,13 @@ own and would take a constant 1e-16 for a perfectly steady difference."""
 HIGHEST_LOG: Final = 600.0
 
 
+def log_likelihood(count: int, chance: float) -> float:
+    """The log of a chance, so many times; none at all is certain, and so many of none never."""
+    if not count:
+        return 0.0
+    return count * math.log(chance) if chance > 0 else -math.inf
+
+
 def mixed(values: Sequence[float]) -> float:
     """The evidence over all starts; one not begun yet is worth its stake."""
     later = 0.5 / (STARTS - 1)

@@ -7,30 +7,11 @@ the leader. Whoever leaves ends the others.
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-PORT: Final = 29501
+from speculative_worker.group import Node
+
 _RETRY_SECONDS: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """This pod's rank, and where the leader waits."""
-
-    rank: int
-    leader: str
-    port: int = PORT
-
-
-def place_of(environment: Mapping[str, str]) -> Place:
-    """What the group's controller says. Raises `ValueError`."""
-    leader = environment.get("LWS_LEADER_ADDRESS", "")
-    if not leader:
-        raise ValueError("LWS_LEADER_ADDRESS is not set")
-    rank = int(environment.get("LWS_WORKER_INDEX", ""))
-    return Place(rank, leader, int(environment.get("GROUP_PORT", PORT)))
 
 
 class Meeting:
@@ -73,12 +54,12 @@ class Meeting:
             writer.close()
 
 
-async def follow(place: Place) -> int:
+async def follow(node: Node, port: int) -> int:
     """The follower's side: until SIGTERM (0), or until the leader has ended (1)."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     stopped = asyncio.create_task(stop.wait())
-    with_leader = asyncio.create_task(_beside_leader(place))
+    with_leader = asyncio.create_task(_beside_leader(node, port))
     await asyncio.wait({stopped, with_leader}, return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
         with_leader.cancel()
@@ -88,16 +69,16 @@ async def follow(place: Place) -> int:
     return 1
 
 
-async def _beside_leader(place: Place) -> None:
+async def _beside_leader(node: Node, port: int) -> None:
     while True:
         try:
-            reader, writer = await asyncio.open_connection(place.leader, place.port)
+            reader, writer = await asyncio.open_connection(node.leader, port)
             break
         except OSError:
             await asyncio.sleep(_RETRY_SECONDS)
-    print(f"simulated engine: rank {place.rank} has met its leader", flush=True)
+    print(f"simulated engine: rank {node.rank} has met its leader", flush=True)
     try:
-        writer.write(f"{place.rank}\n".encode())
+        writer.write(f"{node.rank}\n".encode())
         await writer.drain()
         await reader.read()
     except ConnectionError:

@@ -206,16 +206,18 @@ def _doors(environment: Mapping[str, str], port: int) -> _Doors:
 def _simulate_node(plan: Plan, environment: Mapping[str, str], port: int) -> int:
     """One pod of an engine of several."""
     # Imported here: an engine of one pod has no use for it.
+    from speculative_worker.group import MASTER_PORT, node_of
     from speculative_worker.simulate import group
 
     try:
-        place = group.place_of(environment)
+        node = node_of(plan.nodes, environment)
+        meets_at = int(environment.get("GROUP_PORT", MASTER_PORT))
     except ValueError as error:
         print(f"this pod is in no group: {error}", file=sys.stderr)
         return 2
-    if place.rank > 0:
-        return asyncio.run(group.follow(place))
-    meeting = group.Meeting(plan.nodes - 1, place.port)
+    if node is not None and node.rank > 0:
+        return asyncio.run(group.follow(node, meets_at))
+    meeting = group.Meeting(plan.nodes - 1, meets_at)
     return asyncio.run(_run(_engine(plan, environment), _doors(environment, port), meeting))
 
 
