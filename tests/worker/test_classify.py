@@ -5,8 +5,10 @@ import json
 import pytest
 
 from speculative_worker.classify import engine_failure
+from speculative_worker.crash_rules import RULES
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.termination import MAX_BYTES, message
+from tests.worker.crash_samples import CRASHES, Crash
 
 VOCABULARY = """\
   File "vllm/config/speculative.py", line 1880, in verify_equal_vocab_size_if_draft_model
@@ -77,12 +79,12 @@ DISK = "OSError: [Errno 28] No space left on device: '/tmp/x'"
         pytest.param(NCCL, 1, "GpuCommunication", True, id="nccl"),
         pytest.param(CUDA_AFTER_NCCL, 1, "GpuMemory", False, id="nccl as a consequence"),
         pytest.param(OLD_DRIVER, 1, "GpuDriver", False, id="driver too old"),
-        pytest.param(NO_KERNEL, 1, "GpuDriver", False, id="no kernels for this GPU"),
+        pytest.param(NO_KERNEL, 1, "GpuUnsupported", False, id="no kernels for this GPU"),
         pytest.param(NO_DRIVER, 1, "GpuDriver", True, id="no driver"),
         pytest.param(NO_DEVICE, 1, "GpuDriver", True, id="no device"),
         pytest.param(NVML, 1, "GpuDriver", True, id="driver and library"),
         pytest.param(PORT, 1, "PortTaken", True, id="port"),
-        pytest.param(DISK, 1, "HostMemory", False, id="disk full"),
+        pytest.param(DISK, 1, "DiskTooSmall", False, id="disk full"),
         pytest.param("Segmentation fault", -11, "EngineCrashed", True, id="unknown signal"),
         pytest.param("something new", 1, "EngineCrashed", True, id="unknown text"),
         pytest.param("", -9, "EngineCrashed", True, id="killed by somebody"),
@@ -91,6 +93,30 @@ DISK = "OSError: [Errno 28] No space left on device: '/tmp/x'"
 def test_an_engine_that_never_served(tail, exit_code, reason, retryable):
     found = engine_failure(tail, exit_code=exit_code, served=False, out_of_memory_kill=False)
     assert (found.reason, found.retryable) == (reason, retryable)
+
+
+@pytest.mark.parametrize("crash", CRASHES, ids=lambda crash: crash.name)
+def test_last_words_of_real_engines(crash: Crash):
+    found = engine_failure(
+        crash.tail,
+        exit_code=crash.exit_code,
+        served=crash.served,
+        out_of_memory_kill=crash.kernel_kill,
+    )
+    assert (found.reason, found.retryable) == (crash.reason, crash.retryable)
+
+
+def test_every_rule_has_a_real_text():
+    rules_met = {
+        next((rule.name for rule in RULES if rule.pattern.search(crash.tail)), None)
+        for crash in CRASHES
+    }
+    assert {rule.name for rule in RULES} - rules_met == set()
+
+
+def test_a_rank_that_the_kernel_killed_is_host_memory_to_the_ranks_that_are_left():
+    found = engine_failure(NCCL, exit_code=1, served=False, out_of_memory_kill=True)
+    assert found.reason == "HostMemory"
 
 
 def test_a_kernel_kill_is_host_memory_not_gpu_memory():
