@@ -249,7 +249,7 @@ CRASHES: tuple[Crash, ...] = (
         "ModelNotFound",
         False,
         "kyegomez/NeoSapiens#3",
-        "huggingface_hub.utils._errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-66)\n\n"
+        "huggingface_hub.utils._errors.GatedRepoError: 401 Client Error. (Request ID: 1-66)\n\n"
         "Cannot access gated repo for url https://hub.example/org/x/resolve/main/config.json.",
     ),
     Crash(

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from tests.worker.crash_samples import CRASHES, Crash
 
 from speculative_worker.classify import engine_failure
 from speculative_worker.crash_rules import RULES
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.termination import MAX_BYTES, message
-from tests.worker.crash_samples import CRASHES, Crash
 
 VOCABULARY = """\
   File "vllm/config/speculative.py", line 1880, in verify_equal_vocab_size_if_draft_model
