@@ -6,8 +6,9 @@ import struct
 import pytest
 
 from speculative_api.engine_request import EngineRequest
-from speculative_api.model_facts import Unreadable, facts_of, tensor_names
+from speculative_api.model_facts import Unreadable, facts_of
 from speculative_api.preflight import preflight
+from speculative_api.weight_files import header
 
 GIB = 2**30
 LLAMA = {
@@ -53,8 +54,9 @@ def a_model(source="hf://org/target", *, config=LLAMA, tokens=TOKENS, weights=16
     held = {
         "config__json": json.dumps(config),
         "tokenizer__json": json.dumps({"model": {"vocab": vocabulary}}),
-        "model__safetensors": weights,
     }
+    if not any(name.endswith("__safetensors") for name in files):
+        held["pytorch_model__bin"] = weights
     return facts_of(Files(**(held | files)), source)
 
 
@@ -276,7 +278,7 @@ def test_weights_that_are_there_twice_count_once():
 )
 def test_a_broken_safetensors_head_is_unreadable(head):
     with pytest.raises(Unreadable):
-        tensor_names(head)
+        header(head)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null"])

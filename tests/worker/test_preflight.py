@@ -33,7 +33,7 @@ def a_model(folder, *, tokens=TOKENS, added=(), config=None, without=()):
                 ],
             }
         ),
-        "model.safetensors": "weights",
+        "model.safetensors": "\x02\0\0\0\0\0\0\0{}",
     }
     for name, text in files.items():
         if name not in without:
@@ -137,7 +137,8 @@ async def test_unequal_vocabularies_pass_when_the_user_says_so(tmp_path):
 async def test_a_draft_with_a_shorter_context_is_refused_with_both_numbers(
     tmp_path, max_model_len, draft_config, numbers
 ):
-    target = a_model(tmp_path / "target")
+    long_enough = {"max_position_embeddings": max(4096, max_model_len or 0)}
+    target = a_model(tmp_path / "target", config=long_enough)
     draft = a_model(tmp_path / "draft", config=draft_config)
     found = await refusal(settings_for(target, draft, max_model_len=max_model_len))
     assert (found.reason, found.retryable) == ("DraftContextTooShort", False)
@@ -156,7 +157,8 @@ async def test_a_draft_with_a_shorter_context_is_refused_with_both_numbers(
     ],
 )
 async def test_a_draft_that_is_long_enough_passes(tmp_path, max_model_len, draft_config):
-    target = a_model(tmp_path / "target")
+    long_enough = {"max_position_embeddings": max(4096, max_model_len or 0)}
+    target = a_model(tmp_path / "target", config=long_enough)
     draft = a_model(tmp_path / "draft", config=draft_config)
     settings = settings_for(target, draft, max_model_len=max_model_len)
     assert (await resolved_models(settings)).draft is not None

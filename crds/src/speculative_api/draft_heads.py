@@ -23,6 +23,16 @@ _ALGORITHMS: Final = {
     "mtp": "MTP",
 }
 """What a speculators checkpoint calls its algorithm, and the method that runs it."""
+_CLASSES: Final = (
+    ("Eagle3", "Eagle3"),
+    ("EAGLE3", "Eagle3"),
+    ("Eagle", "Eagle"),
+    ("Medusa", "Medusa"),
+    ("DFlash", "DFlash"),
+    ("DSpark", "DSpark"),
+)
+"""Part of a class name, and the method that it is made for; the first that fits. Heads that are
+written as a plain model's class are known by their tensors only."""
 _LAYER_LISTS: Final = (
     "eagle_aux_hidden_state_layer_ids",
     "aux_hidden_state_layer_ids",
@@ -43,6 +53,8 @@ def head_findings(
     if request.method in _HEADS:
         yield from _width(target, draft)
         yield from _layers(target, draft)
+        yield from _embedding(target, draft)
+    yield from _kind(request, draft)
     if request.method == "Eagle3":
         yield from _reduced_vocabulary(target, draft)
     if request.method in ("DFlash", "DSpark"):
@@ -74,6 +86,21 @@ def _mtp(request: EngineRequest, target: ModelFacts, draft: ModelFacts | None) -
             f"speculation.numSpeculativeTokens {tokens} is no multiple of the {layers} multi-token "
             f"layers of {model.source}; use {layers * (tokens // layers)}",
         )
+    elif _is_stripped(model):
+        yield (
+            "refuse",
+            f"{model.source} says {layers} multi-token layers and has no tensor of them: they were "
+            "left out, as quantising tools do; use a checkpoint that kept them, or another method",
+        )
+
+
+def _is_stripped(model: ModelFacts) -> bool:
+    """Names by family: vllm/model_executor/models/*mtp*.py (0.32.0)."""
+    after = f"layers.{model.layers}."
+    names = model.tensors
+    return names is not None and not any(
+        "mtp" in name or "nextn" in name or after in name for name in names
+    )
 
 
 def _width(target: ModelFacts, draft: ModelFacts) -> Iterator[Judged]:
@@ -94,13 +121,61 @@ def _layers(target: ModelFacts, draft: ModelFacts) -> Iterator[Judged]:
         ids = _value(draft, name)
         if count is None or not isinstance(ids, list):
             continue
-        wrong = [number for number in ids if not isinstance(number, int) or number > count]
+        wrong = [
+            number for number in ids if not isinstance(number, int) or not 0 <= number <= count
+        ]
         if wrong:
             yield (
                 "refuse",
                 f"the head {draft.source} reads layer {wrong[0]} ({name}), {target.source} has "
                 f"{count} layers: it was trained for another target",
             )
+
+
+def _embedding(target: ModelFacts, draft: ModelFacts) -> Iterator[Judged]:
+    """A head with an embedding of its own is asked for every token of the target."""
+    shapes = draft.weights.shapes.items()
+    rows = next((s[0] for n, s in shapes if n.endswith("embed_tokens.weight") and s), None)
+    last = max((target.vocabulary or {}).values(), default=None)
+    if rows is not None and last is not None and last >= rows:
+        yield (
+            "refuse",
+            f"the head {draft.source} has an embedding of {rows} tokens, {target.source} has "
+            f"tokens up to number {last}: one of those would end the engine; choose the head of "
+            "this target",
+        )
+
+
+def _kind(request: EngineRequest, draft: ModelFacts) -> Iterator[Judged]:
+    """Whether these are the weights of what `method` says: vLLM believes the method."""
+    made_for = next(
+        (m for word, m in _CLASSES if any(word in c for c in draft.architectures)), None
+    )
+    alike = {"Eagle3", "Eagle"} if made_for == "Eagle" else {made_for}
+    if made_for is not None and request.method not in alike | {"Custom"}:
+        yield (
+            "refuse",
+            f"{draft.source} is a {draft.architectures[0]}, speculation.method is "
+            f"{request.method}; set it to {made_for} or choose another draft",
+        )
+        return
+    names = draft.tensors
+    if names is None:
+        return
+    if request.method in ("Eagle", "Eagle3") and not any(
+        "fc." in n or "eh_proj" in n for n in names
+    ):
+        yield (
+            "refuse",
+            f"{draft.source} has no tensor fc, by which a head reads its target: it is a whole "
+            "model; set speculation.method to DraftModel or choose a head",
+        )
+    if request.method == "DraftModel" and any(n in names for n in ("fc.weight", "d2t")):
+        yield (
+            "refuse",
+            f"{draft.source} has the tensor fc or d2t of a head, which can't draft by itself; set "
+            "speculation.method to Eagle or Eagle3",
+        )
 
 
 def _reduced_vocabulary(target: ModelFacts, draft: ModelFacts) -> Iterator[Judged]:
@@ -119,6 +194,15 @@ def _reduced_vocabulary(target: ModelFacts, draft: ModelFacts) -> Iterator[Judge
             f"{draft.source} drafts {theirs} of the target's {ours} tokens and has no tensor d2t "
             "that says which; its checkpoint is incomplete",
         )
+    else:
+        shapes = draft.weights.shapes.items()
+        rows = next((s[0] for n, s in shapes if n.endswith("d2t") and s), theirs)
+        if rows != theirs:
+            yield (
+                "refuse",
+                f"draft_vocab_size is {theirs} in {draft.source}, its tensor d2t maps {rows} "
+                "tokens: config.json and weights are of two versions",
+            )
 
 
 def _blocks(request: EngineRequest, draft: ModelFacts) -> Iterator[Judged]:
@@ -145,11 +229,19 @@ def _medusa(request: EngineRequest, draft: ModelFacts) -> Iterator[Judged]:
 
 def _speculators(request: EngineRequest, target: ModelFacts, draft: ModelFacts) -> Iterator[Judged]:
     said = draft.config.get("speculators_config")
-    if not isinstance(said, dict):
-        return
+    said = said if isinstance(said, dict) else {}
     algorithm = said.get("algorithm", draft.config.get("speculators_model_type"))
+    if algorithm is None:
+        return
     method = _ALGORITHMS.get(str(algorithm))
-    if method is not None and method != request.method:
+    if method is None and request.method != "Custom":
+        yield (
+            "warn",
+            f"{draft.source} was made for {str(algorithm)[:64]!r} (speculators "
+            f"{str(draft.config.get('speculators_version', 'of no version'))[:32]}), which is not "
+            f"known here; known are {', '.join(_ALGORITHMS)}",
+        )
+    elif method is not None and method != request.method:
         yield (
             "refuse",
             f"{draft.source} was made for {algorithm}, speculation.method is {request.method}; "

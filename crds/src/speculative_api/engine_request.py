@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speculative_api.v1alpha1 import Adaptive, SpeculativeDeploymentSpec
+from speculative_api.worker import allows_long_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class EngineRequest:
     adaptive_schedule: tuple[tuple[int, int], ...] = ()
     """Last batch size of each range and its draft length."""
     max_model_len: int | None = None
+    long_context: bool = False
+    """Whether the engine is told that lengths beyond the model's own limit are meant."""
     max_num_seqs: int = 64
     gpu_memory_utilization_percent: int = 90
 
@@ -78,6 +81,9 @@ def request_of(spec: SpeculativeDeploymentSpec) -> EngineRequest:
             (each.up_to_batch_size, each.num_speculative_tokens) for each in adaptive.schedule or ()
         ),
         max_model_len=target.max_model_len,
+        long_context=allows_long_context(
+            {str(entry.get("name")): str(entry.get("value")) for entry in spec.pod.env}
+        ),
         max_num_seqs=engine.max_num_seqs,
         gpu_memory_utilization_percent=engine.gpu_memory_utilization_percent,
     )

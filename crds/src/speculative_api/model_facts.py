@@ -5,18 +5,15 @@ Comes in: `ModelFiles`, which somebody reads for us: the worker from a folder,
 weights only the header of a safetensors file is read, never a tensor.
 """
 
-import json
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-HEADER_BYTES: Final = 64 * 2**20
-"""Longest safetensors header that is believed; a large model's has a few hundred kilobytes."""
-TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
-_WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".gguf")
-_INDEX: Final = "model.safetensors.index.json"
-_WHOLE: Final = "model.safetensors"
+from speculative_api.tokenizer_files import TOKENIZERS, numbers_of
+from speculative_api.weight_files import ModelFiles, Unreadable, Weights, json_of, weights_of
+
+__all__ = ["ModelFacts", "ModelFiles", "Unreadable", "facts_of"]
+
 _SPECIAL: Final = ("bos_token", "eos_token", "pad_token", "unk_token")
 _LENGTH_KEYS: Final = (
     "max_position_embeddings",
@@ -35,23 +32,8 @@ _SCALED_KINDS: Final = (
     *("deepseek_yarn", "deepseek_llama_scaling"),
 )
 """Kinds of positional scaling whose limit counts the factor already (vllm/config/model.py)."""
-
-
-class Unreadable(ValueError):
-    """A file of the checkpoint is missing or not what it should be; the message names it."""
-
-
-class ModelFiles(Protocol):
-    """The files of one checkpoint, wherever they are."""
-
-    def sizes(self) -> Mapping[str, int]:
-        """Bytes of every file, by its path in the checkpoint."""
-
-    def text(self, name: str) -> str:
-        """A small file as text. Raises `Unreadable`."""
-
-    def head(self, name: str, size: int) -> bytes:
-        """The first bytes of a file; fewer where it is shorter. Raises `Unreadable`."""
+_LARGEST_FACTOR: Final = 2**20
+"""A factor above it is a mistake, and infinity is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +46,29 @@ class ModelFacts:
     """`config.json`."""
     vocabulary: Mapping[str, int] | None
     """Token to id; None when the tokenizer's format doesn't say it."""
+    vocabulary_file: str | None
+    """Where the vocabulary was read."""
     tokenizer_files: tuple[str, ...]
-    has_weights: bool
     special_tokens: Mapping[str, str]
     """bos, eos, pad and unk as far as `tokenizer_config.json` says them."""
-    tensors: frozenset[str] | None
-    """Names of all tensors; None where no safetensors file or index says them."""
-    weight_bytes: int | None
-    """Of all weight files; None where there are none."""
+    longest_input: int | None
+    """What `tokenizer_config.json` says (model_max_length); the engine counts it in."""
+    weights: Weights
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is any file of weights."""
+        return self.weights.total_bytes is not None
+
+    @property
+    def tensors(self) -> frozenset[str] | None:
+        """Names of all tensors; None where no safetensors file or index says them."""
+        return self.weights.tensors
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Of the weight files that the engine loads; None where there are none."""
+        return self.weights.total_bytes
 
     @property
     def text_config(self) -> Mapping[str, Any]:
@@ -122,8 +119,8 @@ class ModelFacts:
     def context_tokens(self) -> int | None:
         """The model's own limit, positional scaling included; None when it says none."""
         limits = [self.text_config.get(key) for key in _LENGTH_KEYS]
-        found = [limit for limit in limits if isinstance(limit, int)]
-        return min(found) * self._scaling() if found else None
+        found = [each for each in limits if isinstance(each, int) and each > 0]
+        return int(min(found) * self._scaling()) if found else None
 
     @property
     def mtp_layers(self) -> int | None:
@@ -145,102 +142,51 @@ class ModelFacts:
                     return found
         return None
 
-    def _scaling(self) -> int:
-        scaling = self.text_config.get("rope_scaling") or self.text_config.get("rope_parameters")
-        if not isinstance(scaling, dict):
+    def _scaling(self) -> float:
+        """By how much positions are stretched beyond the limit that the configuration says."""
+        if "gemma3" in str(self.config.get("model_type", "")):
             return 1
-        kind = scaling.get("rope_type", scaling.get("type"))
-        if kind in _SCALED_KINDS or "gemma3" in str(self.config.get("model_type", "")):
-            return 1
-        factor = scaling.get("factor")
-        return int(factor) if isinstance(factor, int | float) and factor >= 1 else 1
+        factors = [
+            scaling.get("factor")
+            for scaling in self._scalings()
+            if scaling.get("rope_type", scaling.get("type")) not in _SCALED_KINDS
+        ]
+        stretched = [each for each in factors if isinstance(each, int | float) and each >= 1]
+        return stretched[-1] if stretched and stretched[-1] < _LARGEST_FACTOR else 1
+
+    def _scalings(self) -> Iterator[Mapping[str, Any]]:
+        """One, or one for each kind of layer (transformers 5)."""
+        found = self.text_config.get("rope_scaling") or self.text_config.get("rope_parameters")
+        if isinstance(found, dict):
+            nested = [each for each in found.values() if isinstance(each, dict)]
+            yield from nested or [found]
 
 
 def facts_of(files: ModelFiles, source: str) -> ModelFacts:
-    """Reads what there is. Raises `Unreadable`: no `config.json`, or a file that is broken."""
+    """Reads what there is.
+
+    Raises `Unreadable`: no `config.json`, or a file of configuration that is broken.
+    """
     sizes = files.sizes()
-    weights = {name: size for name, size in sizes.items() if name.endswith(_WEIGHTS)}
+    config = _json(files, "config.json")
+    named = "tokenizer_config.json"
+    tokenizer = _json(files, named) if named in sizes else {}
+    vocabulary_file, vocabulary = numbers_of(files)
+    longest = tokenizer.get("model_max_length")
     return ModelFacts(
         source=source,
-        config=_json(files, "config.json"),
-        vocabulary=_vocabulary(files) if "tokenizer.json" in sizes else None,
+        config=config,
+        vocabulary=vocabulary,
+        vocabulary_file=vocabulary_file,
         tokenizer_files=tuple(name for name in TOKENIZERS if name in sizes),
-        has_weights=bool(weights),
-        special_tokens=_special(files) if "tokenizer_config.json" in sizes else {},
-        tensors=_tensors(files, sizes),
-        weight_bytes=_preferred(weights, _shards(files, sizes)),
+        special_tokens=_special(tokenizer),
+        longest_input=longest if isinstance(longest, int) and longest > 0 else None,
+        weights=weights_of(files),
     )
 
 
-def tensor_names(head: bytes) -> frozenset[str]:
-    """Names in the header of a safetensors file: eight bytes of length, then JSON.
-
-    Raises `Unreadable`: not such a file, or cut before its header ends.
-    """
-    if len(head) < 8:
-        raise Unreadable("it is too short for a safetensors file")
-    (length,) = struct.unpack("<Q", head[:8])
-    if length > HEADER_BYTES or len(head) < 8 + length:
-        raise Unreadable(f"its safetensors header of {length} bytes is not all there")
-    try:
-        content = json.loads(head[8 : 8 + length])
-    except ValueError as error:
-        raise Unreadable(f"its safetensors header cannot be read: {error}") from error
-    return frozenset(content) - {"__metadata__"}
-
-
-def _preferred(weights: Mapping[str, int], shards: frozenset[str]) -> int | None:
-    """Bytes of the files that the engine loads, though the same weights may be there twice."""
-    if shards and shards <= weights.keys():
-        return sum(weights[name] for name in shards)
-    if _WHOLE in weights:
-        return weights[_WHOLE]
-    for ending in _WEIGHTS:
-        if found := [size for name, size in weights.items() if name.endswith(ending)]:
-            return sum(found)
-    return None
-
-
-def _shards(files: ModelFiles, sizes: Mapping[str, int]) -> frozenset[str]:
-    if _INDEX not in sizes:
-        return frozenset()
-    named = _json(files, _INDEX).get("weight_map")
-    return frozenset(map(str, named.values())) if isinstance(named, dict) else frozenset()
-
-
-def _tensors(files: ModelFiles, sizes: Mapping[str, int]) -> frozenset[str] | None:
-    if _INDEX in sizes:
-        named = _json(files, _INDEX).get("weight_map")
-        return frozenset(named) if isinstance(named, dict) else None
-    names: Iterable[str] = [name for name in sizes if name.endswith(".safetensors")]
-    found: set[str] = set()
-    for name in names:
-        try:
-            (length,) = struct.unpack("<Q", files.head(name, 8))
-            found |= tensor_names(files.head(name, 8 + min(length, HEADER_BYTES)))
-        except (Unreadable, struct.error):
-            return None
-    return frozenset(found) or None
-
-
-def _vocabulary(files: ModelFiles) -> dict[str, int] | None:
-    """Token to id from `tokenizer.json`, added tokens included; None in another format."""
-    content = _json(files, "tokenizer.json")
-    vocabulary = (content.get("model") or {}).get("vocab")
-    if isinstance(vocabulary, list):
-        # Unigram models list [token, score] pairs in the order of their ids.
-        tokens = {str(pair[0]): index for index, pair in enumerate(vocabulary)}
-    elif isinstance(vocabulary, dict):
-        tokens = dict(vocabulary)
-    else:
-        return None
-    for added in content.get("added_tokens") or ():
-        tokens[added["content"]] = added["id"]
-    return tokens
-
-
-def _special(files: ModelFiles) -> dict[str, str]:
-    content, found = _json(files, "tokenizer_config.json"), {}
+def _special(content: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
     for name in _SPECIAL:
         token = content.get(name)
         text = token.get("content") if isinstance(token, dict) else token
@@ -250,11 +196,7 @@ def _special(files: ModelFiles) -> dict[str, str]:
 
 
 def _json(files: ModelFiles, name: str) -> dict[str, Any]:
-    text = files.text(name)
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise Unreadable(f"{name} cannot be read: {error}") from error
+    content = json_of(files.text(name), name)
     if not isinstance(content, dict):
         raise Unreadable(f"{name} is not a JSON object")
     return content

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from speculative_api.model_buckets import UNWANTED
-from speculative_api.model_facts import Unreadable
+from speculative_api.weight_files import Unreadable
 
 HUB: Final = re.compile(r"^hf://(?P<repository>[^/@\s]+/[^/@\s]+)(@(?P<revision>\S+))?$")
 CLAIM: Final = re.compile(r"^pvc://(?P<claim>[a-z0-9.-]+)/(?P<path>\S+)$")
@@ -71,8 +72,13 @@ class FolderFiles:
 
     def head(self, name: str, size: int) -> bytes:
         """The first bytes of a file. Raises `Unreadable`."""
-        with self._readable(name), (self._folder / name).open("rb") as file:
-            return file.read(size)
+        place = self._folder / name
+        with self._readable(name):
+            # Not opened before it is known: a pipe would wait for a writer for ever.
+            if not S_ISREG(place.stat().st_mode):
+                raise Unreadable(f"{place} is no file")
+            with place.open("rb") as file:
+                return file.read(size)
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:

@@ -10,18 +10,19 @@ have almost no token accepted. So tokens are compared one by one.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from speculative_api import draft_heads
+from speculative_api.checkpoints import DRAFT, TARGET, draft_findings, target_findings
 from speculative_api.conditions import WorkerReason
 from speculative_api.engine_request import EngineRequest
 from speculative_api.engine_tables import facts_of
+from speculative_api.findings import Finding, refused, warned
 from speculative_api.memory_estimate import GIBIBYTE, estimated
 from speculative_api.model_facts import ModelFacts
 from speculative_api.vocabularies import vocabulary_findings
 
-Severity = Literal["refuse", "warn"]
+__all__ = ["LARGEST_DRAFT_SHARE", "Finding", "preflight"]
 
 LARGEST_DRAFT_SHARE: Final = 20
 """Guides: a separate draft has at most one twentieth of the target's size."""
@@ -29,19 +30,6 @@ _HEADS: Final = ("Eagle", "Eagle3")
 _EAGLE_POSITIONS_SINCE: Final = (0, 27)
 """Engines from here on give an EAGLE head the target's positions
 (vllm/config/speculative.py, _maybe_override_draft_max_position_embeddings)."""
-_TARGET: Final = "target.model"
-_DRAFT: Final = "speculation.draft.model"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that does not fit, or that often disappoints."""
-
-    severity: Severity
-    reason: WorkerReason
-    field: str
-    message: str
-    """With both numbers and what to change."""
 
 
 def preflight(
@@ -56,13 +44,13 @@ def preflight(
     Args:
         gpu_bytes: memory of one GPU; None where it is not known.
     """
-    found = [*_files(target, _TARGET, needs_tokenizer=True), *_parallel(request, target)]
+    found = [*target_findings(request, target)]
     if draft is not None:
-        found += _files(draft, _DRAFT, needs_tokenizer=False)
+        found += draft_findings(request, draft)
         found += [*_context(request, target, draft), *_vocabulary(request, target, draft)]
         found += [*_formats(request, target, draft), *_share(request, target, draft)]
     found += [
-        Finding(severity, WorkerReason.DRAFT_MISMATCH, _DRAFT if draft else _TARGET, text)
+        Finding(severity, WorkerReason.DRAFT_MISMATCH, DRAFT if draft else TARGET, text)
         for severity, text in draft_heads.head_findings(request, target, draft)
     ]
     if gpu_bytes is not None:
@@ -70,32 +58,11 @@ def preflight(
     return sorted(found, key=lambda finding: finding.severity != "refuse")
 
 
-def _files(model: ModelFacts, field: str, *, needs_tokenizer: bool) -> Iterator[Finding]:
-    if needs_tokenizer and not model.tokenizer_files:
-        yield _refused(
-            WorkerReason.MODEL_NOT_FOUND, field, f"{model.source}: it has no tokenizer file"
-        )
-    if not model.has_weights:
-        text = f"{model.source}: it has no weights (*.safetensors, *.bin, *.pt or *.gguf)"
-        yield _refused(WorkerReason.MODEL_NOT_FOUND, field, text)
-
-
-def _parallel(request: EngineRequest, target: ModelFacts) -> Iterator[Finding]:
-    heads, parallel = target.attention_heads, request.tensor_parallel_size
-    if heads is not None and heads % parallel:
-        yield _refused(
-            WorkerReason.INVALID_ARGUMENTS,
-            "target.tensorParallelSize",
-            f"{target.source} has {heads} attention heads, which {parallel} GPUs can't share "
-            "evenly; choose a divisor",
-        )
-
-
 def _context(request: EngineRequest, target: ModelFacts, draft: ModelFacts) -> Iterator[Finding]:
     effective, limit = request.max_model_len or target.context_tokens, draft.context_tokens
     asked = request.extra.get("max_model_len")
     if isinstance(asked, int) and limit is not None and asked > limit:
-        yield _refused(
+        yield refused(
             WorkerReason.DRAFT_CONTEXT_TOO_SHORT,
             "speculation.extra.max_model_len",
             f"{asked} is above the {limit} tokens that {draft.source} takes; lower it to at most "
@@ -106,16 +73,16 @@ def _context(request: EngineRequest, target: ModelFacts, draft: ModelFacts) -> I
     where = "target.maxModelLen" if request.max_model_len else "the target's own limit"
     numbers = f"the draft {draft.source} takes {limit} tokens, {where} is {effective}"
     if request.method in _HEADS and facts_of(request.version).series >= _EAGLE_POSITIONS_SINCE:
-        yield _warned(
+        yield warned(
             WorkerReason.DRAFT_CONTEXT_TOO_SHORT,
-            _DRAFT,
+            DRAFT,
             f"{numbers}: this engine stretches the head's positions; beyond {limit} tokens, which "
             "it was not trained for, expect fewer to be accepted",
         )
         return
-    yield _refused(
+    yield refused(
         WorkerReason.DRAFT_CONTEXT_TOO_SHORT,
-        _DRAFT,
+        DRAFT,
         f"{numbers}: longer requests would kill the engine; set target.maxModelLen to at most "
         f"{limit} or choose a draft with a longer context",
     )
@@ -126,25 +93,25 @@ def _vocabulary(request: EngineRequest, target: ModelFacts, draft: ModelFacts) -
         return
     if request.extra.get("use_heterogeneous_vocab") is True:
         text = f"use_heterogeneous_vocab: vocabularies of {draft.source} are not compared"
-        yield _warned(WorkerReason.VOCABULARY_MISMATCH, _DRAFT, text)
+        yield warned(WorkerReason.VOCABULARY_MISMATCH, DRAFT, text)
         return
     for severity, text in vocabulary_findings(target, draft):
-        yield Finding(severity, WorkerReason.VOCABULARY_MISMATCH, _DRAFT, text)
+        yield Finding(severity, WorkerReason.VOCABULARY_MISMATCH, DRAFT, text)
 
 
 def _formats(request: EngineRequest, target: ModelFacts, draft: ModelFacts) -> Iterator[Finding]:
     ours, theirs = target.number_format, draft.number_format
     if ours and theirs and ours != theirs and request.dtype in (None, "auto"):
-        yield _warned(
+        yield warned(
             WorkerReason.DRAFT_MISMATCH,
-            _DRAFT,
+            DRAFT,
             f"{draft.source} is {theirs}, the target {ours}: the engine runs both as {ours}; set "
             "target.dtype if that is not meant",
         )
     if target.quantization and not draft.quantization and request.method != "DraftModel":
-        yield _warned(
+        yield warned(
             WorkerReason.DRAFT_MISMATCH,
-            _DRAFT,
+            DRAFT,
             f"the target is quantised ({target.quantization}), {draft.source} is not: a head that "
             "was trained on full precision has fewer tokens accepted",
         )
@@ -155,9 +122,9 @@ def _share(request: EngineRequest, target: ModelFacts, draft: ModelFacts) -> Ite
     if request.method != "DraftModel" or not ours or not theirs:
         return
     if theirs * LARGEST_DRAFT_SHARE > ours:
-        yield _warned(
+        yield warned(
             WorkerReason.DRAFT_MISMATCH,
-            _DRAFT,
+            DRAFT,
             f"{draft.source} has {_size(theirs)} of weights, 1/{max(1, round(ours / theirs))} of "
             f"the target's {_size(ours)}: with more than 1/{LARGEST_DRAFT_SHARE} the draft's own "
             "time often eats the gain; try a smaller draft",
@@ -195,20 +162,12 @@ def _memory(
     # Weights that the engine quantises while loading, and caches of sliding or linear layers, are
     # smaller than what the files say: those are never refused here.
     if found.cache_bytes <= 0 and (request.quantization is None or target.quantization):
-        yield _refused(WorkerReason.GPU_MEMORY, _TARGET, f"{numbers}: {remedy}")
+        yield refused(WorkerReason.GPU_MEMORY, TARGET, f"{numbers}: {remedy}")
     elif requests < 1:
-        yield _warned(WorkerReason.GPU_MEMORY, _TARGET, f"{numbers}: {remedy}")
+        yield warned(WorkerReason.GPU_MEMORY, TARGET, f"{numbers}: {remedy}")
     elif requests < min(4, request.max_num_seqs):
-        yield _warned(WorkerReason.GPU_MEMORY, _TARGET, f"{numbers}: long requests will wait")
+        yield warned(WorkerReason.GPU_MEMORY, TARGET, f"{numbers}: long requests will wait")
 
 
 def _size(count: int) -> str:
     return f"{count / GIBIBYTE:.1f} GiB"
-
-
-def _refused(reason: WorkerReason, field: str, message: str) -> Finding:
-    return Finding("refuse", reason, field, message)
-
-
-def _warned(reason: WorkerReason, field: str, message: str) -> Finding:
-    return Finding("warn", reason, field, message)

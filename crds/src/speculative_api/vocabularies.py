@@ -15,15 +15,18 @@ def vocabulary_findings(target: ModelFacts, draft: ModelFacts) -> Iterator[Judge
     """Sizes, tokens and special tokens of a separate draft against its target's."""
     sizes = (target.vocabulary_size, draft.vocabulary_size)
     differ = None not in sizes and sizes[0] != sizes[1]
-    if target.vocabulary is not None and draft.vocabulary is not None:
+    if target.vocabulary is not None and draft.vocabulary is not None and _same_kind(target, draft):
         yield from _tokens(target, draft, target.vocabulary, draft.vocabulary, sizes)
     elif differ:
         yield "refuse", f"vocab_size is {sizes[1]} in the draft and {sizes[0]} in the target"
     else:
         yield (
             "warn",
-            "tokens are not compared: a tokenizer.json is missing; vocab_size is equal",
+            "tokens are not compared: there is no tokenizer.json, vocab.json or other file of one "
+            "kind in both; vocab_size is equal",
         )
+    if not (target.special_tokens and draft.special_tokens):
+        yield from _special_numbers(target, draft)
     for name, ours in target.special_tokens.items():
         theirs = draft.special_tokens.get(name)
         if theirs is not None and theirs != ours:
@@ -32,6 +35,32 @@ def vocabulary_findings(target: ModelFacts, draft: ModelFacts) -> Iterator[Judge
                 f"{name} is {theirs!r} in the draft and {ours!r} in the target: the draft knows "
                 "other ends and beginnings; expect fewer tokens to be accepted there",
             )
+
+
+def _same_kind(target: ModelFacts, draft: ModelFacts) -> bool:
+    """Converters move the numbers of sentencepiece's and tekken's pieces: only like is compared."""
+    kinds = {target.vocabulary_file, draft.vocabulary_file}
+    return len(kinds) == 1 or kinds == {"tokenizer.json", "vocab.json"}
+
+
+def _special_numbers(target: ModelFacts, draft: ModelFacts) -> Iterator[Judged]:
+    """Beginnings and ends as config.json numbers them; several ends are common."""
+    for name in ("bos_token_id", "eos_token_id"):
+        ours, theirs = _ids(target, name), _ids(draft, name)
+        if ours and theirs and not ours & theirs:
+            yield (
+                "warn",
+                f"{name} is {min(theirs)} in the draft's config.json and {min(ours)} in the "
+                "target's: the draft was trained with other beginnings and ends; expect fewer "
+                "tokens to be accepted there",
+            )
+
+
+def _ids(model: ModelFacts, name: str) -> set[int]:
+    found = model.text_config.get(name, model.config.get(name))
+    return {
+        each for each in (found if isinstance(found, list) else [found]) if isinstance(each, int)
+    }
 
 
 def _tokens(

@@ -6,6 +6,7 @@ The operator renders `WorkerConfig` as JSON into the environment variable
 Unknown fields are ignored on reading, so that either side may be the older.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,8 @@ CONFIG_VARIABLE: Final = "SPECULATIVE_WORKER_CONFIG"
 CLEAN_UP_VARIABLE: Final = "SPECULATIVE_CACHE_CLEAN_UP"
 ADDRESS_VARIABLE: Final = "VLLM_HOST_IP"
 """The engine's own: the address of this pod, by which those of its group reach it."""
+LONG_CONTEXT_VARIABLE: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""The engine's own: lengths beyond the model's limit are meant (vllm/envs.py)."""
 TERMINATION_PATH: Final = "/dev/termination-log"
 ENDPOINTS_FOLLOW_SECONDS: Final = 10
 """How long a stopping worker stays up, not ready, so that endpoints can follow."""
@@ -292,3 +295,8 @@ class Termination(_Lenient):
     reason: str
     retryable: bool
     detail: str
+
+
+def allows_long_context(environment: Mapping[str, str]) -> bool:
+    """Whether this environment lets the engine take lengths beyond the model's own limit."""
+    return environment.get(LONG_CONTEXT_VARIABLE, "").strip().lower() in ("1", "true")

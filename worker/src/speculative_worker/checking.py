@@ -16,7 +16,7 @@ from speculative_api.conditions import WorkerReason
 from speculative_api.model_facts import ModelFacts, Unreadable, facts_of
 from speculative_api.model_files import FolderFiles, NotHere, Why
 from speculative_api.model_places import RemoteFiles, cached, pinned, remote_files
-from speculative_api.worker import PreflightReport, WorkerConfig
+from speculative_api.worker import PreflightReport
 from speculative_worker import termination
 from speculative_worker.bucket_downloads import failure_of
 from speculative_worker.cache import too_large
@@ -74,7 +74,7 @@ def checked(settings: Settings) -> PreflightReport:
         return PreflightReport()
     models = _Models(settings)
     try:
-        return PreflightReport(notes=tuple(_notes(config, models)))
+        return PreflightReport(notes=tuple(_notes(settings, models)))
     except NotHere as error:
         if error.why is not Why.HIDDEN:
             raise failure_of(error) from error
@@ -82,14 +82,15 @@ def checked(settings: Settings) -> PreflightReport:
         return PreflightReport(notes=(note,))
 
 
-def _notes(config: WorkerConfig, models: "_Models") -> list[str]:
+def _notes(settings: Settings, models: "_Models") -> list[str]:
+    config = settings.config
     for adapter in config.lora.adapters if config.lora else ():
         models.require_adapter(adapter.model)
     source = config.speculation.draft
     target = models.facts(config.model)
     draft = models.facts(source.model) if source else None
     models.require_room()
-    return preflight(config, target=target, draft=draft)
+    return preflight(config, target=target, draft=draft, long_context=settings.long_context)
 
 
 class _Models:

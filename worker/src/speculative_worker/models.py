@@ -68,7 +68,14 @@ async def resolved_models(settings: Settings, progress: Progress = log_only) -> 
         else None
     )
     memory = await aside(gpu_bytes)
-    for note in preflight(config, target=target_facts, draft=draft_facts, gpu_bytes=memory):
+    notes = preflight(
+        config,
+        target=target_facts,
+        draft=draft_facts,
+        gpu_bytes=memory,
+        long_context=settings.long_context,
+    )
+    for note in notes:
         log("preflight", note=note)
     adapters = {
         adapter.name: await aside(_adapter, adapter.model, resolve)

@@ -21,6 +21,7 @@ from speculative_api.worker import (
     TERMINATION_PATH,
     CacheCleanUp,
     WorkerConfig,
+    allows_long_context,
 )
 from speculative_worker.group import Node, node_of
 
@@ -69,6 +70,8 @@ class Settings:
     """What a download Job does with models in the cache that nobody uses."""
     node: Node | None = None
     """LWS_WORKER_INDEX, LWS_LEADER_ADDRESS: this pod's place in its group; None without one."""
+    long_context: bool = False
+    """VLLM_ALLOW_LONG_MAX_MODEL_LEN: the engine takes lengths beyond the model's own limit."""
     secrets: tuple[str, ...] = ()
     """Values never to be repeated in a termination message."""
 
@@ -102,6 +105,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         sample_seconds=_number(environment, "PROGRESS_SAMPLE_SECONDS", 15.0),
         stall_live_seconds=_number(environment, "STALL_LIVE_SECONDS", 60.0),
         clean_up=_clean_up(environment),
+        long_context=allows_long_context(environment),
         secrets=tuple(
             value
             for name, value in environment.items()
