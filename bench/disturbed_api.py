@@ -59,7 +59,9 @@ class DisturbedApi:
         tls.load_cert_chain(f"{stem}.crt", f"{stem}.key")
         application = web.Application(client_max_size=LONGEST_BODY)
         application.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        # Else what is deaf for good outlives a client that gave up.
+        cancelled = {"handler_cancellation": True, "shutdown_timeout": 0.1}
+        runner = web.AppRunner(application, access_log=None, **cancelled)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "localhost", self.port, ssl_context=tls)
@@ -84,7 +86,7 @@ class DisturbedApi:
             return web.json_response({"type": "ERROR", "object": error})
         try:
             return await self._forward(request, is_watch=is_watch)
-        except aiohttp.ClientError:
+        except (aiohttp.ClientError, ConnectionResetError):
             # Nobody there: a connection that breaks, as without a proxy.
             if request.transport is not None:
                 request.transport.abort()

@@ -77,9 +77,10 @@ async def _edited(world: SoakWorld, edit: JSON) -> bool:
 
 async def undisturbed(world: SoakWorld, edits: list[JSON]) -> None:
     """The same edits, each when the last one is through."""
-    for edit in edits:
+    for number, edit in enumerate(edits, start=1):
         await world.member.edit(edit)
         await world.until_complete(ROLLOUT_SECONDS)
+        print(f"without faults {number}/{len(edits)}", flush=True)
 
 
 async def soak(minutes: int, seed: int) -> JSON:
@@ -88,7 +89,10 @@ async def soak(minutes: int, seed: int) -> JSON:
     pictures, report = [], {"minutes": minutes, "seed": seed, "load_average": os.getloadavg()}
     for with_faults in (True, False):
         async with AsyncExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+            part = "with_faults" if with_faults else "without"
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-"))
+            folder = Path(made) / part
+            folder.mkdir()
             world = await stack.enter_async_context(SoakWorld(folder))
             client = asyncio.create_task(world.ask())
             stack.callback(client.cancel)
@@ -99,7 +103,6 @@ async def soak(minutes: int, seed: int) -> JSON:
             world.asking.stopped = True
             await client
             pictures.append(await world.picture())
-            part = "with_faults" if with_faults else "without"
             asked = {"answered": world.asking.answered, "failed": world.asking.failed}
             report[part] = asked
     differing = sorted(

@@ -255,7 +255,8 @@ class SoakWorld(Loopback):
         """The end state, once it stands still: status is written before what follows from it."""
         found, before = await self._picture(), None
         while found != before:
-            await asyncio.sleep(5.0)
+            # Longer than until the next look at a gateway that complains.
+            await asyncio.sleep(10.0)
             found, before = await self._picture(), found
         return found
 
@@ -281,10 +282,11 @@ class SoakWorld(Loopback):
 
 
 def keep_logs(folder: Path) -> None:
-    """Of every process, for whoever asks why."""
-    LOGS.mkdir(parents=True, exist_ok=True)
+    """Of every process of this world, for whoever asks why."""
+    kept = LOGS / folder.name
+    kept.mkdir(parents=True, exist_ok=True)
     for log in folder.glob("*.log"):
-        (LOGS / log.name).write_bytes(log.read_bytes())
+        (kept / log.name).write_bytes(log.read_bytes())
 
 
 _UNVERIFIED = 'Cluster(os.environ["API_SERVER"], Path(os.environ["TOKEN_FILE"]))'

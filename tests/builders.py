@@ -147,6 +147,7 @@ def a_gateway(
     terminating: bool = False,
     silent_seconds: float = 0.0,
     answered: bool = True,
+    error: str = "",
 ) -> GatewayPod:
     """A gateway pod whose Envoy uses these weights by hash; `active` are requests in flight."""
     clusters = tuple(
@@ -162,6 +163,7 @@ def a_gateway(
         owner_uid=UID,
         sequence=sequence,
         ready=ready,
+        error=error,
         clusters=clusters,
     )
     return GatewayPod(

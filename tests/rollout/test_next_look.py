@@ -57,6 +57,17 @@ def test_while_there_is_no_pod_to_be_asked_only_an_event_brings_news() -> None:
         assert decide(snapshot).next_look_seconds == IDLE_SECONDS
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [("Envoy does not use what was written", STARTING_SECONDS), ("", IDLE_SECONDS)],
+)
+def test_what_a_gateway_complains_of_is_asked_for_again_soon(error: str, expected: float) -> None:
+    gateway = a_gateway({STABLE.hash: 100}, sequence=0, error=error)
+    status = a_status(stable=STABLE)
+    snapshot = a_snapshot(a_spec(k=4), status=status, pods=[a_pod(STABLE)], gateways=[gateway])
+    assert decide(snapshot).next_look_seconds == expected
+
+
 def a_start(seconds_ago: float) -> SpeculativeDeploymentStatus:
     """A first revision whose pods have been awaited for so long."""
     condition = {

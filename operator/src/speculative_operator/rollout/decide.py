@@ -163,7 +163,7 @@ def _next_look(snapshot: Snapshot) -> float:
         return min(max(youngest / 4, SOONEST_SECONDS), BUSY_SECONDS)
     if _weight_is_awaited(snapshot) or _gateway_lags(snapshot):
         return BUSY_SECONDS
-    if restarting.is_restarting(snapshot):
+    if restarting.is_restarting(snapshot) or _gateway_complains(snapshot):
         return STARTING_SECONDS
     if status.canary is not None and status.canary.step < 0:
         return _starting(seconds_since(status.canary.step_started_at, snapshot.now))
@@ -210,6 +210,11 @@ def _weight_is_awaited(snapshot: Snapshot) -> bool:
     if canary.weight_observed_at is not None:
         return False
     return canary.weight > 0 or (canary.step < 0 and snapshot.ready_pods(canary.hash) > 0)
+
+
+def _gateway_complains(snapshot: Snapshot) -> bool:
+    """Whether one says what is wrong: it tries again by itself, and no event says how it went."""
+    return any(gateway.state.error for gateway in snapshot.gateways if gateway.state is not None)
 
 
 def _gateway_lags(snapshot: Snapshot) -> bool:
