@@ -64,6 +64,11 @@ def helm() -> Program:
     return Program(name="helm", package="helm.sh/helm/v3/cmd/helm", module=_HERE / "helm")
 
 
+def groups_controller() -> Program:
+    """Return the controller of LeaderWorkerSet, on the libraries that Kubernetes was built with."""
+    return Program(name="lws-controller", package="sigs.k8s.io/lws/cmd", module=_HERE / "groups")
+
+
 def source_hash(program: Program, go_version: str) -> str:
     """Return the hash of what decides a program: module files, own source, flags, compiler."""
     digest = hashlib.sha256()

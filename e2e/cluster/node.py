@@ -126,7 +126,10 @@ def _kubelet_config(settings: Settings) -> dict[str, object]:
         "nodeStatusUpdateFrequency": "4s",
         "configMapAndSecretChangeDetectionStrategy": "Watch",
         "resolvConf": "",
-        "clusterDNS": [],
+        # Nobody answers there, unless somebody wants to: pods keep what they are given at their
+        # start, and a later answer is better than none for ever.
+        "clusterDNS": [NODE_ADDRESS],
+        "clusterDomain": "cluster.local",
         "podLogsDir": str(settings.cluster / "pod-logs"),
         "registerWithTaints": [],
         "maxPods": 110,
