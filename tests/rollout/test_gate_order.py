@@ -22,6 +22,7 @@ ORDER = [
     "return_finished",
     "guard_over",
     "holdback_seen",
+    "zero_changed",
     "pause_changed",
     "weights_lost",
     "steps_changed",

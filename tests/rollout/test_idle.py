@@ -245,6 +245,20 @@ def test_the_first_ready_pod_ends_a_wake_and_measures_it() -> None:
     assert condition(replace(one, status=decision.status)).reason == Reason.AWAKE
 
 
+def test_a_wake_in_vain_ends_so_that_what_can_start_is_tried() -> None:
+    """The image that stable was made from is gone, and the new spec names another one."""
+    asleep_for_ever = a_world(idle={**ASLEEP, "wokenAt": stamp(20)}, ready=False, k=5)
+    late = replace(asleep_for_ever, now=NOW + timedelta(seconds=3600))
+    decision = decide(late)
+    (event,) = decision.events
+    assert (event.reason, event.type) == (Reason.AWAKE, "Warning")
+    assert "0 of 2 pods are ready 3620 s after the wake" in event.message
+    assert (decision.status.idle, decision.status.load_seconds) == (None, None)
+    tried = decide(replace(late, status=decision.status)).status.canary
+    assert tried is not None
+    assert tried.hash == NEXT.hash
+
+
 def test_a_new_revision_waits_for_stable_to_be_back() -> None:
     awake = a_world(idle={**ASLEEP, "wokenAt": stamp(20)}, pods=2, ready=False, k=5)
     assert decide(awake).status.canary is None

@@ -153,11 +153,7 @@ def abort(resource: Resource, *, meant: str | None = None) -> Request | str:
     Raises:
         Refused: no canary, or another one than was meant.
     """
-    failed: dict[str, FailedRevision | ParkedStatus] = {
-        found.hash: found for found in resource.status.failed_revisions
-    }
-    if (waits := resource.status.parked) is not None:
-        failed[waits.hash] = waits
+    failed = _taken_out(resource)
     on_trial = resource.status.canary is not None and resource.status.canary.hash == meant
     if meant is not None and meant in failed and not on_trial:
         return f"{meant} was taken out already ({failed[meant].reason})"
@@ -171,13 +167,25 @@ def abort(resource: Resource, *, meant: str | None = None) -> Request | str:
     )
 
 
+def _taken_out(resource: Resource) -> dict[str, FailedRevision | ParkedStatus]:
+    """What is not tried at the moment: revisions that failed, and the one that is parked."""
+    found: dict[str, FailedRevision | ParkedStatus] = {
+        entry.hash: entry for entry in resource.status.failed_revisions
+    }
+    if (waits := resource.status.parked) is not None:
+        found[waits.hash] = waits
+    return found
+
+
 def retry(resource: Resource, *, revision: str | None, now: datetime) -> Request | str:
     """The request to forget that a revision failed, or why there is nothing left to ask.
+
+    One that is parked is tried at once.
 
     Raises:
         Refused: none failed, not this one, or several and none was named.
     """
-    failed = {found.hash: found for found in resource.status.failed_revisions}
+    failed = _taken_out(resource)
     listed = ", ".join(f"{found.hash} ({found.reason})" for found in failed.values())
     canary = resource.status.canary
     if revision is not None and canary is not None and canary.hash == revision:

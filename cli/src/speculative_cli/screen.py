@@ -108,7 +108,10 @@ def next_actions(resource: Resource) -> list[str]:
     if any(c.type == ConditionType.ACCEPTED and c.status == "False" for c in status.conditions):
         actions.append("correct the spec as the condition Accepted says")
     canary = status.canary
-    if _is_paused(resource):
+    if canary is not None and canary.held == Reason.SCALED_TO_ZERO:
+        actions.append(f"kubectl scale speculativedeployment {tail} --replicas=N")
+        actions.append(f"kubectl speculative abort {tail}")
+    elif _is_paused(resource):
         actions.append(f"kubectl speculative resume {tail}")
         if canary is not None:
             actions.append(f"kubectl speculative abort {tail}")
@@ -247,7 +250,9 @@ def _rollout(resource: Resource, now: datetime) -> list[str]:
         step = f": {_step_words(resource.step)}" if resource.step is not None else ""
         words = [f"{where}{step}, {age(canary.step_started_at, now)} so far"]
         words += _following(resource, canary, now)
-        if canary.held is not None:
+        if canary.held == Reason.SCALED_TO_ZERO:
+            words.append("rests: spec.replicas is 0")
+        elif canary.held is not None:
             words.append(f"waits for a person: {canary.held}")
         lines += _labelled("rollout", words)
     if status.guard is not None:

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     HUB_UNREACHABLE = "HubUnreachable"
     CANARY_PAUSED = "CanaryPaused"
     PAUSED_ON_REQUEST = "PausedOnRequest"
+    SCALED_TO_ZERO = "ScaledToZero"
     ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
     GUARDING = "Guarding"
     ANALYSIS_ABSOLUTE_ONLY = "AnalysisAbsoluteOnly"
@@ -126,6 +127,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.CANARY_WEIGHTED: "A canary gets its share of the traffic and is judged.",
     Reason.CANARY_PAUSED: "The rollout waits for `kubectl speculative promote` or `abort`.",
     Reason.PAUSED_ON_REQUEST: "A person holds the rollout where it is; judging goes on.",
+    Reason.SCALED_TO_ZERO: "The resource was scaled to 0 in the middle of a rollout, which rests "
+    "until it is scaled up again.",
     Reason.ANALYSIS_INCONCLUSIVE: "The step's time is up and there was nothing to judge by.",
     Reason.GUARDING: "The canary was promoted; the old revision is kept while judging goes on.",
     Reason.ANALYSIS_ABSOLUTE_ONLY: "The canary was promoted and nothing of the old revision is "

@@ -10,6 +10,7 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.asking import is_abort_waiting, present
+from speculative_operator.rollout.at_zero import is_resting
 from speculative_operator.rollout.blocked import (
     Blockage,
     blockage,
@@ -119,7 +120,7 @@ def canary_worse(snapshot: Snapshot, assessment: Assessment) -> Transition | Non
 def canary_late(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """The canary is not ready and its deadline passed; also when it lost its pods on the way."""
     canary = snapshot.status.canary
-    if canary is None:
+    if canary is None or is_resting(snapshot):
         return None
     ready, needed = snapshot.ready_pods(canary.hash), canary_goal(snapshot)
     if ready > 0 and (ready >= needed or not _waits_for_pods(snapshot, canary)):

@@ -11,6 +11,7 @@ from typing import Final
 from speculative_api.conditions import ConditionType
 from speculative_operator.decision import Assessment, Decision
 from speculative_operator.rollout import (
+    at_zero,
     canary_gates,
     drifting,
     groups,
@@ -60,6 +61,7 @@ GATES: Final[tuple[Gate, ...]] = (
     returning.return_finished,
     guard_gates.guard_over,
     returning.holdback_seen,
+    at_zero.zero_changed,
     pausing.pause_changed,
     mode_gates.weights_lost,
     step_gates.steps_changed,
@@ -95,7 +97,6 @@ GATES: Final[tuple[Gate, ...]] = (
 FORWARD: Final[frozenset[Gate]] = frozenset(
     {
         canary_gates.canary_promoted,
-        step_gates.steps_changed,
         steering.promoted_in_full,
         steering.step_skipped,
         step_gates.canary_ready,
@@ -105,7 +106,9 @@ FORWARD: Final[frozenset[Gate]] = frozenset(
         step_gates.pause_over,
     }
 )
-"""Gates that stay shut while a person holds the rollout."""
+"""Gates that stay shut while a person holds the rollout, or it is scaled to 0.
+
+Other steps are no way forward: an index into the old ones would be one."""
 
 BEGINNINGS: Final[frozenset[Gate]] = frozenset(
     {
@@ -133,7 +136,8 @@ AT_ONCE_SECONDS: Final = 0.0
 def decide(snapshot: Snapshot, assessment: Assessment | None = None) -> Decision:
     """The decision of one pass. Never raises for a bad world."""
     evidence = assessment or Assessment()
-    shut: frozenset[Gate] = FORWARD if pausing.is_paused(snapshot) else frozenset()
+    held = pausing.is_paused(snapshot) or at_zero.is_at_zero(snapshot)
+    shut: frozenset[Gate] = FORWARD if held else frozenset()
     if snapshot.status.idle is not None:
         shut |= BEGINNINGS
     open_gates = (gate for gate in GATES if gate not in shut)

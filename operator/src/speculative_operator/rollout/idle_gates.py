@@ -7,7 +7,7 @@ rollout: what is on trial, kept or on its way out keeps everything as it is.
 from typing import Literal
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.v1alpha1 import IdleStatus
+from speculative_api.v1alpha1 import IdleStatus, StableStatus
 from speculative_operator.decision import Assessment, Event
 from speculative_operator.rollout.gateways import is_silent
 from speculative_operator.rollout.restarting import is_restarting
@@ -122,18 +122,37 @@ def _why_woken(snapshot: Snapshot, idle: IdleStatus) -> str:
 
 
 def idle_over(snapshot: Snapshot, _: Assessment) -> Transition | None:
-    """A pod more than stayed is ready: how long that took is what clients are told next time."""
+    """A pod more than stayed is ready: how long that took is what clients are told next time.
+
+    Where none comes in time the wake is over as well: what is wanted may be a revision that can
+    start, and that waits until then.
+    """
     idle, stable = snapshot.status.idle, snapshot.status.stable
     if idle is None or idle.woken_at is None or stable is None:
         return None
     ready = snapshot.ready_pods(stable.hash)
     if ready < min(snapshot.spec.replicas, pods_while_idle(snapshot) + 1):
-        return None
+        return _woken_in_vain(snapshot, idle, stable, ready)
     took = max(1, round(seconds_since(idle.woken_at, snapshot.now)))
     message = f"{ready} of {snapshot.spec.replicas} pods are ready {took} s after the wake."
     # Of a wake in which some pods had stayed, no client had to wait.
     measured = took if ready and pods_while_idle(snapshot) == 0 else snapshot.status.load_seconds
     return transition(snapshot, Event(Reason.AWAKE, message), idle=None, load_seconds=measured)
+
+
+def _woken_in_vain(
+    snapshot: Snapshot, idle: IdleStatus, stable: StableStatus, ready: int
+) -> Transition | None:
+    waited = seconds_since(idle.woken_at, snapshot.now)
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    if waited < deadline:
+        return None
+    said = (
+        f"{ready} of {snapshot.spec.replicas} pods are ready {waited:.0f} s after the wake "
+        f"(progressDeadlineSeconds {deadline}); whatever the spec asks for is tried now. "
+        f"{snapshot.waiting_reason(stable.hash)}"
+    )
+    return transition(snapshot, Event(Reason.AWAKE, said.rstrip(), "Warning"), idle=None)
 
 
 def idle_condition(snapshot: Snapshot) -> Found | None:

@@ -36,6 +36,9 @@ def stable_pods(snapshot: Snapshot) -> int:
         return leaving_pods(snapshot, move)
     if not is_in_place(snapshot):
         return total
+    if status.guard is not None and status.guard.keep == "Full":
+        # Promoted before the spec said InPlace: the old one's pods are on top of these.
+        return total
     others = [entry.hash for entry in status.retiring]
     kept = 0
     if status.guard is not None and is_kept(snapshot):

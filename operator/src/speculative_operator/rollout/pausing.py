@@ -8,6 +8,7 @@ left behind holds no later rollout.
 from speculative_api.conditions import Reason
 from speculative_api.labels import PAUSE
 from speculative_operator.decision import Assessment, Event
+from speculative_operator.rollout.at_zero import is_at_zero
 from speculative_operator.rollout.transition import Transition, transition
 from speculative_operator.snapshot import Snapshot
 
@@ -23,7 +24,7 @@ def pause_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """A person said pause, or took it back: remembered, so that it is said once."""
     canary = snapshot.status.canary
     paused = is_paused(snapshot)
-    if canary is None or paused == (canary.held == Reason.PAUSED_ON_REQUEST):
+    if canary is None or is_at_zero(snapshot) or paused == (canary.held == Reason.PAUSED_ON_REQUEST):
         return None
     name = f"Revision {canary.revision} ({canary.hash})"
     if paused:

@@ -16,6 +16,7 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment
 from speculative_operator.rollout.at_a_shared_gateway import company, not_at_it, not_in_force
+from speculative_operator.rollout.at_zero import is_at_zero
 from speculative_operator.rollout.autoscaling import (
     autoscaling_condition,
     scale_replicas,
@@ -95,7 +96,7 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
 
 def _unready_since(snapshot: Snapshot, canary: CanaryStatus) -> str | None:
     """Its deadline counts from here: the step itself may be a pause of days."""
-    if canary.step < 0 or snapshot.ready_pods(canary.hash) > 0:
+    if canary.step < 0 or snapshot.ready_pods(canary.hash) > 0 or is_at_zero(snapshot):
         return None
     return canary.unready_since or stamp(snapshot.now)
 
@@ -317,6 +318,8 @@ def _canary(snapshot: Snapshot, assessment: Assessment) -> tuple[Reason, str]:
     name = f"Revision {canary.revision} ({canary.hash})"
     rollout = snapshot.spec.rollout
     count = len(steps_of(rollout))
+    if is_at_zero(snapshot):
+        return Reason.SCALED_TO_ZERO, f"{name} rests until spec.replicas is above 0."
     if canary.step < 0:
         ready, asked = snapshot.ready_pods(canary.hash), canary_goal(snapshot)
         why = snapshot.waiting_reason(canary.hash)

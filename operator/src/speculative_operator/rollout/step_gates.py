@@ -8,6 +8,7 @@ from speculative_api.v1alpha1 import (
 )
 from speculative_operator.decision import Assessment, Event, MetricVerdict
 from speculative_operator.rollout.asking import asked_for, present
+from speculative_operator.rollout.at_zero import is_at_zero
 from speculative_operator.rollout.capacity import (
     canary_goal,
     canary_weight,
@@ -18,6 +19,7 @@ from speculative_operator.rollout.capacity import (
 from speculative_operator.rollout.foreign import pool_words
 from speculative_operator.rollout.gateways import endpoints_seen, is_followed, is_reachable
 from speculative_operator.rollout.load import load_words
+from speculative_operator.rollout.pausing import is_paused
 from speculative_operator.rollout.remarks import is_silent, silence
 from speculative_operator.rollout.shadowing import copies_are_over
 from speculative_operator.rollout.steps import (
@@ -46,7 +48,7 @@ def steps_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """Other steps in the middle of a trial: they begin at their first.
 
     An index into the old ones says nothing about the new, least of all that they are over.
-    What was seen so far still counts as evidence.
+    What was seen so far still counts as evidence. Whom a person holds is held on.
     """
     canary = snapshot.status.canary
     if canary is None:
@@ -63,7 +65,12 @@ def steps_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
     text = f"{name}: the steps were changed; the new {count} begin at the first."
     changed = enter(snapshot, remembered, 0, Event("StepsChanged", text))
     # A `promote` that waits there was meant for an old step.
-    seen = changed.status.model_copy(update={"observed_promote": present(snapshot, PROMOTE)})
+    again = changed.status.canary
+    if again is not None and (is_paused(snapshot) or is_at_zero(snapshot)):
+        again = again.model_copy(update={"held": canary.held})
+    seen = changed.status.model_copy(
+        update={"canary": again, "observed_promote": present(snapshot, PROMOTE)}
+    )
     return Transition(seen, changed.events)
 
 

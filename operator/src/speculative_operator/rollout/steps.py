@@ -62,16 +62,16 @@ def canary_replicas(snapshot: Snapshot) -> int:
     """Pods the canary needs now: for its weight, for the step it enters, all for promotion.
 
     Surge sizing, design section 5: max(1, ceil(N w / 100)); stable keeps N.
-    Copies are work like requests.
+    Copies are work like requests. Of a resource that is scaled to 0 nothing runs.
     """
     canary = snapshot.status.canary
     total = snapshot.spec.replicas
-    if canary is None:
+    if canary is None or total == 0:
         return 0
     rollout = snapshot.spec.rollout
     if is_finishing(rollout, canary.step):
-        return max(1, total)
+        return total
     step = step_at(rollout, max(canary.step, 0))
     copied = step.shadow.percent if step and step.shadow else 0
     wanted = max(canary.weight, canary.shadow, copied, step_weight(step) or 0)
-    return min(max(1, total), max(1, ceil(total * wanted / 100)))
+    return min(total, max(1, ceil(total * wanted / 100)))
