@@ -42,6 +42,15 @@ def failed(revision: str = FAILED, **fields: Any) -> dict[str, Any]:
     return found | {"at": START} | fields
 
 
+PARKED = {
+    "hash": CANARY,
+    "reason": "CapacityBlocked",
+    "message": "no pod ready after 600 s; Unschedulable: 0/3 nodes are available",
+    "attempts": 1,
+    "until": "2026-11-30T11:00:00Z",
+}
+
+
 def a_resource(*, steps: list[Any] | None = None, **status: Any) -> dict[str, Any]:
     if steps is None:
         steps = [{"weight": 50}, {"pause": {"durationSeconds": 90}}]

@@ -194,7 +194,6 @@ REFUSED = {
         ["undo", "--to", "2"],
         r"failed at .* AcceptanceWorse: 1.02 is less than 2.56\n.*retry chat -n llm --hash",
     ),
-    "already so": (chat(), ["undo", "--to", "3"], "asks for revision 3 .* already"),
     "unknown": (chat(), ["undo", "--to", "17"], "no stored revision is called '17'; stored are: 1"),
     "of the native lane": (chat(), ["undo", "--to", native_hash(words(4))], "no stored revision"),
     "nothing before": (chat(k=5, stable=None), ["undo", "--to", HASHES[5]], "no stored revision"),
@@ -210,6 +209,47 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     assert run(argv[0], "chat", *argv[1:]) == 4
     assert re.search(said, capsys.readouterr().err)
     assert api.patches == []
+
+
+LEAVING = [{"hash": HASHES[5], "since": START}]
+BACK = {
+    "hash": HASHES[5],
+    "outcome": "Superseded",
+    "reason": "Superseded",
+    "message": "the spec went back to the stable revision",
+    "at": START,
+}
+GUARD = {"revision": 3, "hash": HASHES[4], "startedAt": START, "weight": 5}
+DONE = {
+    "to a number, already so": (chat(), ["--to", "3"], "asks for revision 3 .* already"),
+    "again, not acted on yet": (chat(canary=canary(hash=HASHES[5])), [], HASHES[5]),
+    "again, on its way out": (chat(retiring=LEAVING, verdict=BACK), [], "--to"),
+    "again, under guard": (chat(stable=stable(hash=HASHES[5]), guard=GUARD), [], HASHES[5]),
+}
+
+
+@pytest.mark.parametrize(("raw", "argv", "said"), DONE.values(), ids=DONE.keys())
+def test_undo_twice_goes_back_once(
+    api: FakeApi, run: Any, capsys: Any, raw: Any, argv: list[str], said: str
+) -> None:
+    api.put(raw)
+    assert run("undo", "chat", *argv) == 0
+    assert re.search(f"nothing to do: .*{said}", capsys.readouterr().out)
+    assert api.patches == []
+
+
+@pytest.mark.parametrize("argv", [["history", "chat"], ["history", "chat", "--revision", "3"]])
+def test_a_cause_steers_no_terminal(api: FakeApi, run: Any, capsys: Any, argv: list[str]) -> None:
+    api.revisions[0]["metadata"]["annotations"][CHANGE_CAUSE] = "mine\x1b[2J"
+    api.put(chat())
+    assert run(*argv) == 0
+    assert "mine\\x1b[2J" in capsys.readouterr().out
+
+
+def test_words_of_a_failure_steer_no_terminal(api: FakeApi, run: Any, capsys: Any) -> None:
+    api.put(chat(failedRevisions=[failed(HASHES[3], message="worse\x1b[2J")]))
+    assert run("undo", "chat", "--to", "2") == 4
+    assert "worse\\x1b[2J" in capsys.readouterr().err
 
 
 def test_undo_without_an_earlier_revision_is_refused(api: FakeApi, run: Any, capsys: Any) -> None:

@@ -7,6 +7,7 @@ from tests.cli.objects import (
     CANARY,
     FAILED,
     GOOD,
+    PARKED,
     START,
     a_resource,
     canary,
@@ -90,6 +91,28 @@ def test_a_parked_revision_says_how_to_go_on() -> None:
     assert screen.next_actions(parse(raw)) == [
         "wait, or kubectl speculative retry chat -n llm --hash HASH of a failed one"
     ]
+
+
+def test_a_revision_without_room_is_waited_for_or_retried() -> None:
+    found = condition("Progressing", "False", "CapacityBlocked")
+    raw = a_resource(conditions=[found], parked=PARKED)
+    assert screen.next_actions(parse(raw)) == [
+        "wait until 2026-11-30T11:00:00Z, change the spec, or "
+        f"kubectl speculative retry chat -n llm --hash {CANARY}"
+    ]
+
+
+def test_a_rollout_at_zero_is_scaled_up_or_aborted() -> None:
+    raw = a_resource(canary=canary(held="ScaledToZero"))
+    assert screen.next_actions(parse(raw)) == [
+        "kubectl scale speculativedeployment chat -n llm --replicas=N",
+        "kubectl speculative abort chat -n llm",
+    ]
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_a_part_that_is_null_is_as_absent(part: str) -> None:
+    assert parse(a_resource() | {part: None}) == parse(a_resource() | {part: {}})
 
 
 def test_unknown_fields_in_the_rollout_ask_for_an_upgrade() -> None:

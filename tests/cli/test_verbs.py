@@ -1,6 +1,8 @@
 """The verbs, from the command line to what the API server is asked."""
 
+import io
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,6 +14,7 @@ from tests.cli.fake_api import FakeApi, serving
 from tests.cli.objects import (
     CANARY,
     FAILED,
+    PARKED,
     STABLE,
     START,
     a_resource,
@@ -138,6 +141,44 @@ def test_abort_names_the_revision(api: FakeApi, run: Any) -> None:
     api.put(a_resource(canary=canary(step=-1)))
     assert run("abort", "chat") == 0
     assert annotations(api) == {"speculative.dev/abort": f"{CANARY}@{START}"}
+
+
+@pytest.mark.parametrize("argv", [[], ["--hash", CANARY]])
+def test_retry_tries_a_parked_revision_at_once(api: FakeApi, run: Any, argv: list[str]) -> None:
+    api.put(a_resource(parked=PARKED))
+    assert run("retry", "chat", *argv) == 0
+    assert annotations(api)["speculative.dev/retry"].partition("@")[0] == CANARY
+
+
+class Gone(io.StringIO):
+    """Standard output whose reader went away."""
+
+    def __init__(self, file: io.IOBase) -> None:
+        super().__init__()
+        self.file = file
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["status", "chat"], ["status", "chat", "-o", "json"], ["list"], ["abort", "chat"]],
+    ids=" ".join,
+)
+def test_a_reader_that_goes_away_ends_it_quietly(
+    api: FakeApi, run: Any, tmp_path: Path, monkeypatch: Any, capsys: Any, argv: list[str]
+) -> None:
+    api.put(a_resource(canary=canary()))
+    with (tmp_path / "pipe").open("w+") as file:
+        monkeypatch.setattr("sys.stdout", Gone(file))
+        assert run(*argv) == 141
+        assert os.readlink(f"/proc/self/fd/{file.fileno()}") == os.devnull
+    assert capsys.readouterr().err == ""
+    assert len(api.patches) == (argv[0] == "abort")
 
 
 def test_retry_names_the_revision_and_is_new_each_time(api: FakeApi, run: Any) -> None:

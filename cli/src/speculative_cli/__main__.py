@@ -2,11 +2,12 @@
 
 Exit codes: 0 done; 1 no usable cluster, or refused by it; 2 bad command line;
 3 not found; 4 the request makes no sense now; 5 asked, but not seen in time;
-6 lint found errors.
+6 lint found errors; 141 whoever read the output went away, as after SIGPIPE.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LINT_ERRORS = 6
 """Exit code."""
+READER_GONE = 141
+"""Exit code: what a shell says of a program that SIGPIPE ended."""
 _PLAIN = {"abort": requests.abort, "pause": requests.pause, "resume": requests.resume}
 LOOK_EVERY_SECONDS = 1.0
 """Time between two looks of --wait."""
@@ -31,6 +34,17 @@ LOOK_EVERY_SECONDS = 1.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
+    try:
+        code = _command(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has enough. What is still to be written at exit goes nowhere, and quietly.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    return code
+
+
+def _command(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["__complete"]:
         from .completion import complete
@@ -55,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ) as cluster:
             return _run(arguments, cluster)
     except CliError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(terminal.printable(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -93,12 +107,12 @@ def _run(arguments: argparse.Namespace, cluster: "Cluster") -> int:
 def _ask(arguments: argparse.Namespace, cluster: "Cluster", read: Callable[[], Resource]) -> None:
     request = _request(arguments, read())
     if isinstance(request, str):
-        print(f"nothing to do: {request}")
+        terminal.say(f"nothing to do: {request}")
         return
     cluster.annotate(arguments.name, annotation=request.annotation, value=request.value)
-    print(f"asked: {request.sentence}", flush=True)
+    terminal.say(f"asked: {request.sentence}")
     if arguments.wait:
-        print(_outcome(request, read, seconds=arguments.timeout))
+        terminal.say(_outcome(request, read, seconds=arguments.timeout))
 
 
 def _request(arguments: argparse.Namespace, resource: Resource) -> requests.Request | str:

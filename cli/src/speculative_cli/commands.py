@@ -27,7 +27,7 @@ def show_all(cluster: Cluster, *, everywhere: bool, output: str) -> None:
     if output == "json":
         print(json.dumps([screen.document(resource, now) for resource in found], indent=2))
     elif found:
-        print(screen.overview(found, with_namespace=everywhere))
+        terminal.say(screen.overview(found, with_namespace=everywhere))
     else:
         where = "any namespace" if everywhere else f"namespace {cluster.namespace}"
         print(f"no SpeculativeDeployment in {where}", file=sys.stderr)
@@ -44,12 +44,12 @@ def show_history(
         print(json.dumps(documents[0] if revision else documents, indent=2))
         return
     if not revision:
-        print(revisions.text(known, resource, datetime.now(UTC)))
+        terminal.say(revisions.text(known, resource, datetime.now(UTC)))
         return
     (record,) = chosen
-    print(f"# revision {record.number} ({record.hash}): {revisions.state(record, resource)}")
+    terminal.say(f"# revision {record.number} ({record.hash}): {revisions.state(record, resource)}")
     if record.cause:
-        print("\n".join(f"# {line}" for line in record.cause.splitlines()))
+        terminal.say("\n".join(f"# {line}" for line in record.cause.splitlines()))
     print(yaml.safe_dump(dict(record.words), sort_keys=False), end="")
 
 
@@ -58,7 +58,7 @@ def show_difference(cluster: Cluster, resource: Resource, *, old: str, new: str)
     known = revisions.records(cluster.revisions(resource.name), resource)
     before, after = (revisions.named(name, known, resource) for name in (old, new))
     lines = revisions.differences(before.words, after.words)
-    print("\n".join(lines) if lines else f"{old} and {new} say the same")
+    terminal.say("\n".join(lines) if lines else f"{old} and {new} say the same")
 
 
 def explain(cluster: Cluster, resource: Resource, *, output: str, plot_file: str | None) -> None:
@@ -76,7 +76,7 @@ def explain(cluster: Cluster, resource: Resource, *, output: str, plot_file: str
         parts = [evidence.text(found, resource, datetime.now(UTC))]
         parts += [evidence.course_text(course)] if course else []
         parts += [evidence.shadow_text(shadow, datetime.now(UTC))] if shadow else []
-        terminal.show(terminal.printable("\n\n".join(parts)))
+        terminal.say("\n\n".join(parts))
     if plot_file is not None:
         from .plot import draw
 
@@ -90,5 +90,8 @@ def go_back(cluster: Cluster, resource: Resource, *, to: str | None) -> None:
     """Makes the spec ask for a stored revision again."""
     known = revisions.records(cluster.revisions(resource.name), resource)
     found = revisions.undo(resource, known, to=to)
+    if isinstance(found, str):
+        terminal.say(f"nothing to do: {found}")
+        return
     cluster.patch(resource.name, found.patch)
-    print(f"asked: {found.sentence}")
+    terminal.say(f"asked: {found.sentence}")

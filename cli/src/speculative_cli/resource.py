@@ -82,16 +82,17 @@ def parse(raw: dict[str, Any]) -> Resource:
     Raises:
         CliError: it has fields that this version does not know.
     """
-    metadata, spec = raw["metadata"], raw.get("spec", {})
+    # Null where somebody else's tool wrote it out: as absent.
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     try:
         return Resource(
             namespace=metadata["namespace"],
             name=metadata["name"],
             generation=metadata.get("generation", 0),
-            rollout=Rollout.model_validate(spec.get("rollout", {})),
-            status=SpeculativeDeploymentStatus.model_validate(raw.get("status", {})),
-            method=spec.get("speculation", {}).get("method", "None"),
-            raw_status=raw.get("status", {}),
+            rollout=Rollout.model_validate(spec.get("rollout") or {}),
+            status=SpeculativeDeploymentStatus.model_validate(status),
+            method=(spec.get("speculation") or {}).get("method", "None"),
+            raw_status=status,
             raw_spec=spec,
             annotations=metadata.get("annotations") or {},
             uid=metadata.get("uid", ""),

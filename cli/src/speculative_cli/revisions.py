@@ -148,19 +148,24 @@ def _shown(value: Any) -> str:
     return "(default)" if value is None else repr(value) if isinstance(value, str) else str(value)
 
 
-def undo(resource: Resource, known: Sequence[Record], *, to: str | None) -> Return:
-    """The way back to a revision; without a name, to the one before.
+def undo(resource: Resource, known: Sequence[Record], *, to: str | None) -> Return | str:
+    """The way back to a revision, or why it is gone already; without a name, to the one before.
 
     That is stable, if the spec asks for something else; else the one kept under
     guard; else the newest before it that did not fail.
 
     Raises:
-        Refused: there is none, it failed, or the spec asks for it already.
+        Refused: there is none, or it failed.
     """
-    record = named(to, known, resource) if to else _before(resource, known)
     where = f"{resource.namespace}/{resource.name}"
+    if to is None and (leaving := _undone(resource)):
+        return (
+            f"{where} asks for {resource.spec_hash} again, and {leaving} is on its way out; "
+            "to go back further, name a revision with --to"
+        )
+    record = named(to, known, resource) if to else _before(resource, known)
     if record.hash == resource.spec_hash:
-        raise Refused(f"{where} asks for revision {record.number} ({record.hash}) already")
+        return f"{where} asks for revision {record.number} ({record.hash}) already"
     failed = next((e for e in resource.status.failed_revisions if e.hash == record.hash), None)
     if failed is not None:
         raise Refused(
@@ -179,6 +184,20 @@ def undo(resource: Resource, known: Sequence[Record], *, to: str | None) -> Retu
         patch={"metadata": metadata, "spec": spec},
         sentence=f"{where} goes back to revision {record.number} ({record.hash})",
     )
+
+
+def _undone(resource: Resource) -> str:
+    """Hash of what the spec asked for a moment ago; a second `undo` is not meant for one before."""
+    status = resource.status
+    if status.stable is None or status.stable.hash != resource.spec_hash:
+        guarded = status.guard is not None and status.guard.hash == resource.spec_hash
+        return status.stable.hash if status.stable is not None and guarded else ""
+    if status.canary is not None:
+        return status.canary.hash
+    told = status.verdict
+    leaving = {entry.hash for entry in status.retiring}
+    superseded = told is not None and told.outcome == "Superseded" and told.hash in leaving
+    return told.hash if told is not None and superseded else ""
 
 
 def _before(resource: Resource, known: Sequence[Record]) -> Record:

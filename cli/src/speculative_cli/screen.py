@@ -122,6 +122,10 @@ def next_actions(resource: Resource) -> list[str]:
         actions.append(f"nothing: it goes on by itself; kubectl speculative abort {tail} ends it")
     failed = _names_failed(resource)
     progressing = _progressing(resource)
+    parked = status.parked
+    if canary is None and parked and progressing and progressing.reason == parked.reason:
+        retry = f"kubectl speculative retry {tail} --hash {parked.hash}"
+        actions.append(f"wait until {parked.until}, change the spec, or {retry}")
     if progressing is not None and progressing.reason == Reason.ROLLBACKS_CAPPED:
         actions.append(f"wait, or kubectl speculative retry {tail} --hash HASH of a failed one")
     if canary is None and failed is not None:

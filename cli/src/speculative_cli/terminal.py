@@ -57,6 +57,11 @@ def show(text: str) -> None:
     print(text.encode(encoding, "replace").decode(encoding), flush=True)
 
 
+def say(text: str) -> None:
+    """Prints text that others may have had a hand in: nothing in it steers the terminal."""
+    show(printable(text))
+
+
 def redraw(text: str) -> None:
     """Prints over the whole screen, cut to its size so that nothing scrolls."""
     size = shutil.get_terminal_size()

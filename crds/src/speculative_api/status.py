@@ -92,7 +92,7 @@ class CanaryStatus(Model):
     held: str | None = Field(
         default=None,
         max_length=64,
-        description="Why the rollout waits for a person, if it does: a reason constant.",
+        description="Why the rollout waits for a person, or rests, if it does: a reason constant.",
     )
 
 

@@ -24,7 +24,11 @@ def pause_changed(snapshot: Snapshot, _: Assessment) -> Transition | None:
     """A person said pause, or took it back: remembered, so that it is said once."""
     canary = snapshot.status.canary
     paused = is_paused(snapshot)
-    if canary is None or is_at_zero(snapshot) or paused == (canary.held == Reason.PAUSED_ON_REQUEST):
+    if (
+        canary is None
+        or is_at_zero(snapshot)
+        or paused == (canary.held == Reason.PAUSED_ON_REQUEST)
+    ):
         return None
     name = f"Revision {canary.revision} ({canary.hash})"
     if paused:
