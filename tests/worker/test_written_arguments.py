@@ -57,6 +57,67 @@ def test_short_flags_with_their_value_attached_or_cut_short_are_conflicts(argume
     assert f"{field} says this already" in refused(engine={"extraArgs": arguments})
 
 
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--seed", "1", "--", "--port", "1"], "ends the engine's flags"),
+        (["---speculative-config", "{}"], "more than two hyphens"),
+        (["--Speculative-Config", "{}"], "did you mean --speculative-config?"),
+        (["--SPECULATIVE_CONFIG={}"], "did you mean --speculative_config?"),
+        (["--seed", "1", "\u2013\u2013speculative-config", "{}"], "which is no hyphen"),
+        (["\u2014speculative-config", "{}"], "which is no hyphen"),
+        (["--speculative\u2011config", "{}"], "U+2011"),
+        (["--speculative-config\u200b", "{}"], "U+200B"),
+        (["--no-speculative-config"], "speculation says this already"),
+        (["--no_speculative_config"], "speculation says this already"),
+        (["--no-trust-remote-code"], "target.trustRemoteCode says this already"),
+        (["-tensor-parallel-size", "2"], "is --tensor-parallel-size with one hyphen"),
+        (["-max-num-seqs=2"], "is --max-num-seqs with one hyphen"),
+        (["--help"], "prints its flags and ends"),
+        (["-h"], "prints its flags and ends"),
+        (["--version"], "prints its version and ends"),
+        (["-v"], "prints its version and ends"),
+        (["--config.port", "9"], "could set any flag unseen"),
+        (["--conf=/x.yaml"], "short for --config"),
+    ],
+)
+def test_spellings_that_no_parser_or_no_field_takes(arguments, says):
+    assert says in refused(engine={"extraArgs": arguments})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--no-async-scheduling"],
+        ["--no-enable-prefix-caching"],
+        ["--override-generation-config", '{"temperature": 0.5}'],
+        ["--override-generation-config.stopWords+", "A"],
+        ["--chat-template", "/x/\u00dc.jinja"],
+        ["--chat-template=/x/\u2013.jinja"],
+        ["--compilation-config.cudagraph_mode", "FULL"],
+        ["-O3"],
+        ["-O.level=3"],
+        ["-cc", "{}"],
+        ["--max-logprobs", "-1"],
+    ],
+)
+def test_other_flags_and_values_pass(arguments):
+    assert refused(engine={"extraArgs": arguments}) == ""
+
+
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "VLLM_DP_SIZE", "VLLM_DP_MASTER_PORT"])
+def test_variables_that_are_flags_by_another_name_are_refused(name):
+    found = refused(pod={"env": [{"name": "A", "value": "1"}, {"name": name, "value": "2"}]})
+    assert f"pod.env[1] {name}: not allowed" in found
+
+
+@pytest.mark.parametrize(
+    "flag", ["--kv-cache-memory-bytes", "--kv_cache_memory_bytes", "--tokenizer"]
+)
+def test_flags_that_take_a_field_s_effect_away_are_said(flag):
+    assert "engine.extraArgs --" in warned(engine={"extraArgs": [flag, "1"]})
+
+
 def test_single_hyphens_of_other_flags_pass():
     arguments = ["-O3", "-ep", "--seed", "-1", "-cc", "{}"]
     assert findings(a_spec(engine={"extraArgs": arguments})) == []

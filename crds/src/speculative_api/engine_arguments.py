@@ -15,7 +15,7 @@ from typing import Any, Final
 from speculative_api import engine_combinations as combinations
 from speculative_api import engine_tables as tables
 from speculative_api.adaptive import adaptive_findings
-from speculative_api.engine_request import EngineRequest, request_of
+from speculative_api.engine_request import EngineRequest, gives_flag, request_of
 from speculative_api.engine_tables import Facts
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec
 
@@ -23,12 +23,14 @@ DEFAULT_VERSION: Final = EngineRequest().version
 _LOSSY_REMEDY: Final = (
     "remove it, or say so in words with speculation.allowLossy: OutputMayDifferFromTarget"
 )
+_OTHER_HYPHENS: Final = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d")
+"""What word processors and chats make of hyphens."""
 _OTHER_ENGINES: Final = ("sglang", "tensorrt", "trtllm", "tgi", "llama.cpp", "lmdeploy", "mlc")
 
 
 def findings(spec: SpeculativeDeploymentSpec) -> list[str]:
     """Everything in `spec` that the engine would refuse or that a field already says."""
-    return request_findings(request_of(spec))
+    return [*request_findings(request_of(spec)), *_variable_findings(spec)]
 
 
 def warnings(spec: SpeculativeDeploymentSpec) -> list[str]:
@@ -66,6 +68,7 @@ def request_warnings(request: EngineRequest) -> list[str]:
         *_unknown_version_warnings(request),
         *combinations.combination_findings(request, "warn"),
         *combinations.rules_of_thumb(request),
+        *_overriding_warnings(request),
     ]
 
 
@@ -259,13 +262,44 @@ def _heterogeneous_vocabulary_findings(extra: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _variable_findings(spec: SpeculativeDeploymentSpec) -> Iterable[str]:
+    """Variables that are another spelling of a flag which may not be set."""
+    refused = tables.refused_variables()
+    for index, variable in enumerate(spec.pod.env):
+        if reason := refused.get(str(variable.get("name"))):
+            yield f"pod.env[{index}] {variable.get('name')}: not allowed: {reason}"
+
+
+def _overriding_warnings(request: EngineRequest) -> Iterable[str]:
+    for flag, because in tables.overriding_flags().items():
+        if gives_flag(request.extra_args, flag):
+            yield f"engine.extraArgs {flag}: {because}"
+
+
 def _argument_problem(argument: str, facts: Facts) -> str | None:
+    if argument == "--":
+        return "ends the engine's flags: what follows would not be read as one; remove it"
+    if argument[:1] in _OTHER_HYPHENS:
+        return f"begins with {argument[0]!r}, which is no hyphen: write --"
     if not argument.startswith("-") or _is_number(argument):
         return None
     flag, _, _ = argument.partition("=")
     if any(mark.isspace() for mark in flag):
         return "holds a space: write the flag and its value as two list items"
-    return _flag_problem(_normalised(flag, facts), facts)
+    return _spelling_problem(flag) or _flag_problem(_normalised(flag, facts), facts)
+
+
+def _spelling_problem(flag: str) -> str | None:
+    """What the engine's parser can't read as any flag of its own."""
+    name = flag.lstrip("-").partition(".")[0]
+    if flag.startswith("---"):
+        return "begins with more than two hyphens"
+    if not name.isascii():
+        strange = next(each for each in name if not each.isascii())
+        return f"holds {strange!r} (U+{ord(strange):04X}): write it with plain letters and hyphens"
+    if flag.startswith("--") and name != name.lower():
+        return f"flags of the engine are written small: did you mean --{name.lower()}?"
+    return None
 
 
 def _normalised(flag: str, facts: Facts) -> str:
@@ -298,6 +332,11 @@ def _flag_problem(flag: str, facts: Facts) -> str | None:
         if until and (tables.series_of(until) or facts.series) <= facts.series:
             return f"belongs to earlier engines; it was replaced by {field}"
         return f"engine {facts.version} does not know it; {field} says it, where there is need"
+    negated = "--" + flag.removeprefix("--no-")
+    if negated != "--" + flag and (problem := _flag_problem(negated, facts)):
+        return problem
+    if flag.startswith("-") and not flag.startswith("--") and "-" + flag in facts.flags:
+        return f"is -{flag} with one hyphen; {_flag_problem('-' + flag, facts)}"
     if flag.startswith("--") and len(flag) > 2 and (meant := _abbreviated(flag, facts)):
         return f"the engine reads it as short for {meant}; {_flag_problem(meant, facts)}"
     return None

@@ -170,6 +170,16 @@ def refused_flags() -> Mapping[str, str]:
     return _pairs("refused_flags", "flag", "why")
 
 
+def refused_variables() -> Mapping[str, str]:
+    """Environment variables of the engine that may not be set, each with the reason."""
+    return _pairs("refused_variables", "name", "why")
+
+
+def overriding_flags() -> Mapping[str, str]:
+    """Flags that take the effect of a field away, each with what is to be known."""
+    return _pairs("overriding_flags", "flag", "because")
+
+
 def since_of_method(method: str) -> tuple[str, ...]:
     """In words, which series have a method."""
     return tuple(

@@ -2,10 +2,9 @@
 
 The kept library does the work: locks per file, so that pods may share a cache;
 files that are whole are not fetched again, and a line that breaks goes on where
-it was; sizes checked. What a killed process had of a file it does not take up
-(huggingface_hub 2.4, `_download_to_tmp_and_move`): that is swept. This asks it
-first what it would fetch, refuses what does not fit on the disk, and says how far
-it is.
+it was; sizes checked. What a killed process had of a file is taken up by
+`resuming` before the library begins. This asks it first what it would fetch,
+refuses what does not fit on the disk, and says how far it is.
 """
 
 from dataclasses import dataclass
@@ -27,11 +26,14 @@ from speculative_worker.cache import (
 )
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
+from speculative_worker.resuming import resume
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     commit: str
+    missing: tuple[str, ...]
+    """Names of files."""
     missing_bytes: int
 
 
@@ -57,6 +59,8 @@ def downloaded(
         missing = plan.missing_bytes if plan is not None else 0
         watch = Watch(name, model_folder, missing, progress)
         with watch:
+            if plan is not None:
+                resume(repository, plan.commit, plan.missing, cache)
             folder = snapshot_download(
                 repository,
                 # Everything at the commit that was looked at, whatever moves meanwhile.
@@ -135,8 +139,12 @@ def _plan(repository: str, revision: str | None, cache: Path) -> _Plan | None:
         return None
     if not files:
         return None
-    missing = sum(file.file_size or 0 for file in files if file.will_download)
-    return _Plan(files[0].commit_hash, missing)
+    missing = [file for file in files if file.will_download]
+    return _Plan(
+        files[0].commit_hash,
+        tuple(file.filename for file in missing),
+        sum(file.file_size or 0 for file in missing),
+    )
 
 
 def _refused(name: str, error: Exception) -> WorkerFailure:
