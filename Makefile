@@ -85,7 +85,7 @@ test: check test-fast test-server e2e test-vllm demo summary  ## set-up and ever
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
-	@echo "  make soak-properties soak-gateway bench-analysis bench-drift bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-adaptive"
+	@echo "  make soak-properties soak-gateway bench-analysis bench-drift bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-scrape bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -103,7 +103,7 @@ soak-properties: .venv/synced  ## the property tests over new random worlds, ROU
 	for round in $$(seq $(or $(ROUNDS),10)); do \
 	  HYPOTHESIS_PROFILE=explore $(BIN)/pytest -q $(PROPERTIES) -k "not on_server" || exit 1; done
 
-.PHONY: bench-analysis bench-simulated-pod bench-adaptive bench-abort bench-gateway
+.PHONY: bench-analysis bench-simulated-pod bench-scrape bench-adaptive bench-abort bench-gateway
 bench-analysis: .venv/synced  ## simulated rollouts against the shipped tests; ARGS=--quick: 2 minutes
 	nice -n 15 $(BIN)/python -m bench.analysis $(ARGS)
 
@@ -123,6 +123,9 @@ bench-gateway-filters: .venv/synced  ## Envoy's CPU time for each part of the ga
 
 bench-simulated-pod: .venv/synced  ## memory and start of a pod with a simulated engine
 	$(BIN)/python -m bench.simulated_pod
+
+bench-scrape: .venv/synced  ## processor time of one look: vLLM's page, the worker's digest and metrics
+	nice -n 15 $(BIN)/python -m bench.scrape $(ARGS)
 
 # ARGS="--quick --streams 1 --only useless"; results in build/bench-adaptive.json
 bench-adaptive: .venv/synced  ## adaptive against fixed draft lengths on real vLLM; hours on a CPU

@@ -11,7 +11,10 @@ speculation and the fixed lengths above 0 for n-gram, and the best fixed length,
 
 Time is that of the processor (`--clock cpu`, on machines without a GPU, where
 other jobs would hide everything) or of the wall. Engines run in `--python`;
-results go to build/bench-adaptive.json after every round.
+results go to build/bench-adaptive.json after every round, with the minutes of each
+cell. It needs nobody: a cell ends after `--rounds` or, from its fourth round on,
+after `--minutes`; an engine that ends costs its workload's cells and no others;
+`--resume` leaves out what an earlier run has finished.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +35,8 @@ REPORT = Path("build/bench-adaptive.json")
 ENGINE = Path(__file__).with_name("adaptive_engine.py")
 PACKAGE_PARENT = Path(__file__).parents[1] / "worker/src/speculative_worker"
 LARGEST = 4
+FEWEST_ROUNDS = 4
+"""A bound of fewer says nothing, however long they take."""
 STUDENT_95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 """One-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; 1.66 beyond."""
 
@@ -53,6 +59,10 @@ WORKLOADS = (
     Workload("perfect draft", TARGET, "free", 0.0),
     Workload("useless draft", "SmolLM2-135M-8layers", "free", 0.0),
 )
+
+
+class EngineGone(Exception):
+    """An engine ended; its last words are in the log."""
 
 
 class Engine:
@@ -98,7 +108,7 @@ class Engine:
     def _next(self) -> dict[str, Any]:
         line = self._answers.readline()
         if not line:
-            raise SystemExit("an engine ended; see build/bench-adaptive.log")
+            raise EngineGone(f"an engine ended; see {REPORT.with_suffix('.log')}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -184,31 +194,66 @@ def summary(
 
 
 def measure(workload: Workload, arguments: argparse.Namespace, results: list[Any]) -> None:
-    """All numbers of streams of one workload."""
-    arms = arms_of(arguments.lengths)
+    """All numbers of streams of one workload that are not finished. Raises `EngineGone`."""
+    missing = [
+        streams
+        for streams in arguments.streams
+        if not any(is_finished(entry, workload, streams) for entry in results)
+    ]
+    if not missing:
+        return
     with engines(workload, arguments) as running:
-        for streams in arguments.streams:
-            tokens = arguments.tokens if streams <= 4 else max(16, arguments.tokens // 2)
-            command = {"kind": workload.kind, "temperature": workload.temperature}
-            command |= {"streams": streams, "tokens": tokens}
-            for number in range(arguments.learning):
-                running["speculative"].run(**command, pinned=None, seed=1000 + number)
-            running["none"].run(**command, pinned=None, seed=999)
-            rounds: list[dict[str, dict[str, Any]]] = []
+        for streams in missing:
             entry: dict[str, Any] = {"workload": workload.name, "streams": streams}
             results.append(entry)
-            for number in range(arguments.rounds):
-                turn = number % len(arms)
-                order = [*list(arms)[turn:], *list(arms)[:turn]]
-                found = {
-                    arm: running[arms[arm][0]].run(**command, pinned=arms[arm][1], seed=number)
-                    for arm in order
-                }
-                rounds.append({arm: found[arm] for arm in arms})
-                entry |= summary(workload, rounds, arguments.clock)
-                entry["load_average"] = [round(each, 1) for each in os.getloadavg()]
-                REPORT.write_text(json.dumps(results, indent=2) + "\n")
+            _cell(workload, arguments, running, entry, results)
+            entry["finished"] = True
+            written(results)
             print(json.dumps(entry), flush=True)
+
+
+def _cell(
+    workload: Workload,
+    arguments: argparse.Namespace,
+    running: dict[str, Engine],
+    entry: dict[str, Any],
+    results: list[Any],
+) -> None:
+    """Rounds of one workload at one number of streams, until there are enough."""
+    arms, began = arms_of(arguments.lengths), time.monotonic()
+    tokens = arguments.tokens if entry["streams"] <= 4 else max(16, arguments.tokens // 2)
+    command = {"kind": workload.kind, "temperature": workload.temperature}
+    command |= {"streams": entry["streams"], "tokens": tokens}
+    for number in range(arguments.learning):
+        running["speculative"].run(**command, pinned=None, seed=1000 + number)
+    running["none"].run(**command, pinned=None, seed=999)
+    rounds: list[dict[str, dict[str, Any]]] = []
+    for number in range(arguments.rounds):
+        turn = number % len(arms)
+        order = [*list(arms)[turn:], *list(arms)[:turn]]
+        found = {
+            arm: running[arms[arm][0]].run(**command, pinned=arms[arm][1], seed=number)
+            for arm in order
+        }
+        rounds.append({arm: found[arm] for arm in arms})
+        minutes = (time.monotonic() - began) / 60
+        entry |= summary(workload, rounds, arguments.clock)
+        entry |= {"minutes": round(minutes, 1)}
+        entry["load_average"] = [round(each, 1) for each in os.getloadavg()]
+        written(results)
+        if len(rounds) >= FEWEST_ROUNDS and minutes >= arguments.minutes:
+            return
+
+
+def is_finished(entry: dict[str, Any], workload: Workload, streams: int) -> bool:
+    """Whether an earlier run has this cell."""
+    named = (entry.get("workload"), entry.get("streams")) == (workload.name, streams)
+    return named and entry.get("finished") is True
+
+
+def written(results: list[Any]) -> None:
+    """Replaces the report."""
+    REPORT.write_text(json.dumps(results, indent=2) + "\n")
 
 
 def main() -> None:
@@ -220,6 +265,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds of short answers")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--learning", type=int, default=3, help="runs before the first round")
+    parser.add_argument(
+        "--minutes", type=float, default=30.0, help="of a cell, after which no round begins"
+    )
+    parser.add_argument("--resume", action="store_true", help="leave out finished cells")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--lengths", type=int, nargs="+", default=[0, 1, 2, LARGEST])
@@ -229,9 +278,17 @@ def main() -> None:
         arguments.rounds, arguments.learning, arguments.tokens = 3, 2, 48
         arguments.lengths = [0, LARGEST]
     results: list[Any] = []
+    if arguments.resume and REPORT.exists():
+        results = [entry for entry in json.loads(REPORT.read_text()) if entry.get("finished")]
+    failed = False
     for workload in WORKLOADS:
         if not arguments.only or any(part in workload.name for part in arguments.only):
-            measure(workload, arguments, results)
+            try:
+                measure(workload, arguments, results)
+            except EngineGone as error:
+                failed = True
+                print(f"{workload.name}: {error}", file=sys.stderr, flush=True)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

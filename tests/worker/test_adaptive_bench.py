@@ -1,9 +1,13 @@
 """The arithmetic of `bench.adaptive`: paired ratios, their bound, and what is compared."""
 
+import contextlib
+import json
 import math
+import sys
 
 import pytest
-from bench.adaptive import WORKLOADS, arms_of, lower_bound, summary
+from bench import adaptive
+from bench.adaptive import WORKLOADS, EngineGone, arms_of, lower_bound, main, summary
 
 LOOK_UP, DRAFT = WORKLOADS[0], WORKLOADS[2]
 
@@ -52,3 +56,64 @@ def test_every_arm_has_its_engine_and_length():
         "k=4": ("speculative", 4),
         "adaptive": ("speculative", None),
     }
+
+
+class Running:
+    """An engine that generates at a fixed speed; one that `ends` does so at its fifth command."""
+
+    def __init__(self, *, ends: bool = False) -> None:
+        self.commands = 0
+        self._ends = ends
+
+    def run(self, **command):
+        self.commands += 1
+        if self._ends and self.commands == 5:
+            raise EngineGone("an engine ended; see the log")
+        return {"tokens": 100, "cpu": 1.0, "wall": 1.0, "k": 2, "text": 1}
+
+
+@pytest.fixture
+def bench(monkeypatch, tmp_path):
+    """Runs the command over engines that are played; gives the exit code and the report."""
+    report = tmp_path / "report.json"
+    monkeypatch.setattr(adaptive, "REPORT", report)
+
+    def run(*options, broken=""):
+        played = []
+
+        @contextlib.contextmanager
+        def engines(workload, arguments):
+            one = Running(ends=workload.name == broken)
+            played.append(one)
+            yield {"none": one, "speculative": one}
+
+        monkeypatch.setattr(adaptive, "engines", engines)
+        monkeypatch.setattr(sys, "argv", ["bench.adaptive", *options])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, json.loads(report.read_text()), played
+
+    return run
+
+
+def test_an_engine_that_ends_costs_its_own_cells_only(bench):
+    code, report, _ = bench("--streams", "1", "4", "--rounds", "2", broken="perfect draft")
+    assert code == 1
+    finished = [(each["workload"], each["streams"]) for each in report if each.get("finished")]
+    others = [each.name for each in WORKLOADS if each.name != "perfect draft"]
+    assert finished == [(name, streams) for name in others for streams in (1, 4)]
+
+
+def test_what_is_finished_is_not_run_again(bench):
+    options = ("--streams", "1", "--rounds", "2", "--resume")
+    bench(*options, broken="perfect draft")
+    code, report, played = bench(*options)
+    assert code == 0
+    assert {each["workload"] for each in report} == {each.name for each in WORKLOADS}
+    assert len(report) == len(WORKLOADS)
+    assert len(played) == 1
+
+
+def test_a_cell_ends_with_its_time_but_not_before_a_bound_says_something(bench):
+    _, report, _ = bench("--streams", "1", "--rounds", "9", "--minutes", "0")
+    assert {each["rounds"] for each in report} == {adaptive.FEWEST_ROUNDS}
