@@ -25,6 +25,7 @@ from typing import Any
 from bench.vllm_here import REPOSITORY, has_vllm, in_a_container, no_image
 from tests.ports import free_ports
 
+from speculative_api.engine_tables import all_metrics
 from speculative_api.worker import WorkerConfig
 from speculative_worker import engine_client
 from speculative_worker.engine_client import EngineClient
@@ -86,7 +87,12 @@ def _process(target: Any, *arguments: Any) -> Iterator[Any]:
 async def _of_worker(page: bytes, times: int) -> dict[str, Any]:
     engine_port, worker_port = free_ports(2)
     speculation = {"method": "NGram", "numSpeculativeTokens": 5}
-    told = {"model": "file:///m", "servedModelName": "chat", "engineVersion": "0.32.0"}
+    told: dict[str, Any] = {
+        "model": "file:///m",
+        "servedModelName": "chat",
+        "engineVersion": "0.32.0",
+    }
+    told |= {"maxNumSeqs": 64, "gpuMemoryUtilizationPercent": 90}
     config = WorkerConfig.model_validate({**told, "speculation": speculation})
     settings = Settings(config, engine_port=engine_port, worker_port=worker_port, host="127.0.0.1")
     settings = replace(settings, pod="chat-0", revision="a" * 10)
@@ -128,9 +134,13 @@ def _of_engine(times: int) -> dict[str, Any] | None:
     """None, after saying why, where there is no vLLM."""
     words = ["/repository/bench/scrape_engine.py", "/bench-models/SmolLM2-135M-Instruct"]
     words += [f"/repository/{PAGE}", str(times), f"/repository/{ENGINE}"]
+    # With the series that a worker reads, as prometheus_client's server takes `?name[]=`.
+    suffixes = ("", "_total", "_bucket", "_sum", "_count")
+    names = [name + end for each in all_metrics().values() for name in each for end in suffixes]
+    words.append(json.dumps(names))
     if has_vllm():
         local = [str(REPOSITORY / "bench/scrape_engine.py"), "models/SmolLM2-135M-Instruct"]
-        local += [str(PAGE), str(times), str(ENGINE)]
+        local += [str(PAGE), str(times), str(ENGINE), words[-1]]
         code = subprocess.run(["python3", *local], check=False).returncode  # noqa: S603, S607
     elif said := no_image():
         print(said)

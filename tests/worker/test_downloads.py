@@ -111,6 +111,16 @@ async def test_progress_is_said_while_it_comes(hub, tmp_path, monkeypatch):
         await task
 
 
+@pytest.mark.filterwarnings("ignore:Not enough free disk space")
+async def test_a_part_that_is_there_needs_no_room_again(hub, tmp_path, monkeypatch):
+    part = tmp_path / "models--org--model" / "blobs" / f"{'a' * 64}.12345678.incomplete"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(SIZE - 2**20 + 10))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 5, 2**20))
+    found = await asyncio.to_thread(downloaded, "org/model", "main", str(tmp_path), lambda _: None)
+    assert (found.folder / "model.safetensors").stat().st_size == SIZE
+
+
 async def test_a_disk_that_is_too_small_is_refused_with_both_numbers(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 5, 2**20))
     with pytest.raises(WorkerFailure) as caught:

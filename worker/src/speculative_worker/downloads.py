@@ -26,7 +26,7 @@ from speculative_worker.cache import (
 )
 from speculative_worker.errors import WorkerFailure
 from speculative_worker.log import log
-from speculative_worker.resuming import resume
+from speculative_worker.resuming import parts_of, resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ def downloaded(
         sweep(model_folder)
         plan = _plan(repository, revision, cache)
         if plan is not None:
-            require_room(name, plan.missing_bytes, cache)
+            # What is there of a part need not find room again.
+            there = sum(part.stat().st_size for part in parts_of(model_folder))
+            require_room(name, max(0, plan.missing_bytes - there), cache)
             log("download-started", model=name, commit=plan.commit, bytes=plan.missing_bytes)
         missing = plan.missing_bytes if plan is not None else 0
         watch = Watch(name, model_folder, missing, progress)
