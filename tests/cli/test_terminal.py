@@ -55,6 +55,23 @@ def test_what_can_not_be_encoded_does_not_end_the_command(
     assert raw.getvalue() == b"gr??er ?\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b[31mbad\x1b[0m and long", "\x1b[31mbad\x1b[0m an…"),
+        ("long and \x1b[31mbad\x1b[0m", "long a\x1b[31m\x1b[0m…"),
+        ("\x1b[31mfits in\x1b[0m", "\x1b[31mfits in\x1b[0m"),
+    ],
+    ids=["a colour before the end", "a colour beyond it", "no wider than the screen"],
+)
+def test_colours_take_no_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, line: str, shown: str
+) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((7, 6)))
+    terminal.redraw(line)
+    assert capsys.readouterr().out == f"\x1b[H{shown}\x1b[K\n\x1b[J"
+
+
 def test_a_redraw_fits_the_screen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((20, 6)))
     terminal.redraw("\n".join(["x" * 50, "short", *("more" for _ in range(20))]))

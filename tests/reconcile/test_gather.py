@@ -203,7 +203,8 @@ def test_since_when_a_pod_is_ready(conditions: list[Any], expected: float | None
 
 def test_evicted_pod_no_longer_counts() -> None:
     pod = the_pod(phase="Failed")
-    assert pod.terminating
+    assert (pod.terminating, pod.over) == (True, True)
+    assert not the_pod(phase="Running").over
     evicted = a_raw_pod(component=labels.COMPONENT_GATEWAY, phase="Failed")
     stores = stores_with((POD, evicted))
     assert the_snapshot(stores).gateways == ()

@@ -1,13 +1,27 @@
 """H18: a canary for which there is no room, no image or no hub is parked, and no failure."""
 
+from dataclasses import replace
+
 import pytest
-from tests.builders import a_spec
+from tests.builders import (
+    a_deployment,
+    a_gateway,
+    a_pod,
+    a_record,
+    a_snapshot,
+    a_spec,
+    a_status,
+    some_words,
+    stamp,
+)
 from tests.rollout.assessments import QUIET
 from tests.rollout.cluster_world import ClusterWorld
 from tests.rollout.test_scenarios import conditions
 
 from speculative_api.labels import RETRY
 from speculative_api.worker import Termination
+from speculative_operator.rollout.decide import decide
+from speculative_operator.snapshot import WorkerPod
 
 DEADLINE = 600
 
@@ -115,6 +129,52 @@ def test_a_canary_that_can_not_grow_is_parked_too() -> None:
     assert world.used[0][1] + world.used[1][1] == 100
     world.settle(10)
     assert len(world.used) == 1
+
+
+WAITING = {
+    "a taint": ("Unschedulable: 3 node(s) had untolerated taint {gpu: true}", "CapacityBlocked"),
+    "a claim": ("Unschedulable: pod has unbound PersistentVolumeClaims", "CapacityBlocked"),
+    "a gate": ("SchedulingGated: kueue", "CapacityBlocked"),
+    "an image": ("ImagePullBackOff: Back-off pulling image", "ImageUnavailable"),
+    "a registry": ("RegistryUnavailable: 503", "ImageUnavailable"),
+    "no image's name": ("InvalidImageName: couldn't parse", ""),
+    "a Secret": ('CreateContainerConfigError: secret "hf" not found', ""),
+    "a volume": ("", ""),
+}
+REFUSED = {
+    "a quota": ('FailedCreate: pods "c" is forbidden: exceeded quota: gpu', "CapacityBlocked"),
+    "no ServiceAccount": ('FailedCreate: serviceaccount "x" not found', ""),
+    "a LimitRange": ('FailedCreate: pods "c" is forbidden: maximum memory is 1Gi', ""),
+    "a name with the word": ('FailedCreate: pods "quota-bot" is forbidden: maximum memory', ""),
+}
+LATE = {
+    **{
+        case: (a_pod(some_words(5), ready=False, waiting_reason=w), "", r)
+        for case, (w, r) in WAITING.items()
+    },
+    **{case: (None, said, reason) for case, (said, reason) in REFUSED.items()},
+}
+
+
+@pytest.mark.parametrize(("pod", "failure", "parked"), LATE.values(), ids=LATE.keys())
+def test_what_may_come_parks_and_what_is_wrong_fails(
+    pod: WorkerPod | None, failure: str, parked: str
+) -> None:
+    old, new = some_words(4), some_words(5)
+    fresh = {"step": -1, "startedAt": stamp(DEADLINE + 5)}
+    snapshot = a_snapshot(
+        a_spec(k=5, **fields()),
+        status=a_status(stable=old, canary=new, canaryFields=fresh),
+        revisions=[a_record(old), a_record(new)],
+        deployments=[a_deployment(old, replicas=2), replace(a_deployment(new), failure=failure)],
+        pods=[a_pod(old, number=0), a_pod(old, number=1), *([pod] if pod else [])],
+        gateways=[a_gateway({old.hash: 100})],
+    )
+    status = decide(snapshot).status
+    assert (status.parked.reason if status.parked else "") == parked
+    failed = [entry.reason for entry in status.failed_revisions]
+    assert failed == ([] if parked else ["ProgressDeadlineExceeded"])
+    assert status.canary is None
 
 
 @pytest.mark.parametrize("why", ["hub", "nothing"])

@@ -1,6 +1,7 @@
 """Pods while traffic moves: `dynamicStable` and `capacity: InPlace`, under any order of events."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.rollout.cluster_world import ClusterWorld
 
 from speculative_api.labels import ABORT, PROMOTE
 from speculative_operator.decision import Decision
-from speculative_operator.snapshot import Snapshot
+from speculative_operator.snapshot import Snapshot, WorkerPod
 
 STEPS = [{"weight": 20}, {"pause": {}}, {"weight": 60}, {"pause": {}}]
 DYNAMIC: Mapping[str, Any] = {"dynamicStable": True}
@@ -235,6 +236,26 @@ def test_in_place_returns_pod_by_pod_as_well() -> None:
     world.settle()
     assert scaled(world)[stable] == world.ready(stable) == 4
     assert world.used == ((stable, 100),)
+
+
+@pytest.mark.parametrize(("over", "promoted"), [(True, True), (False, False)])
+def test_in_place_an_evicted_pod_of_stable_takes_no_room(over: bool, promoted: bool) -> None:
+    """It stays around as Failed until somebody cleans up; one that drains has its GPU still."""
+
+    class Evicting(ClusterWorld):
+        def snapshot(self) -> Snapshot:
+            found = super().snapshot()
+            stable = self.status.stable.hash if self.status.stable else ""
+            left = WorkerPod("left", "left", stable, ready=False, terminating=True, over=over)
+            return replace(found, pods=(*found.pods, left))
+
+    spec = {"replicas": 2, "rollout": rollout(IN_PLACE)}
+    world = Evicting(a_spec(k=4, **spec))
+    world.until("StableReady")
+    world.change(a_spec(k=6, **spec))
+    world.settle(12)
+    assert world.status.canary is not None
+    assert (world.status.canary.step >= 0) is promoted
 
 
 # ---- what holds whatever happens

@@ -5,12 +5,14 @@ of them is to move somebody's cursor. Called by whoever prints.
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+_PAINT: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 _CODES: Final = {"bad": "31", "good": "32", "doubtful": "33"}
 _ASCII: Final = str.maketrans(
     {"├": "|", "└": "`", "─": "-", "│": "|", "█": "#", "░": ".", "…": "~"}
@@ -68,7 +70,7 @@ def redraw(text: str) -> None:
     lines = text.splitlines()
     hidden = len(lines) - (size.lines - 1)
     if hidden > 0:
-        lines = [*lines[: size.lines - 2], f"({hidden + 1} more lines)"]
+        lines = [*lines[: max(0, size.lines - 2)], f"({hidden + 1} more lines)"]
     # Each line is cleared as it is written: clearing the screen first would flicker.
     body = "".join(f"{_cut(line, size.columns)}\x1b[K\n" for line in lines)
     sys.stdout.write(f"\x1b[H{body}\x1b[J")
@@ -76,9 +78,15 @@ def redraw(text: str) -> None:
 
 
 def _cut(line: str, columns: int) -> str:
-    if "\x1b" in line or len(line) <= columns:
+    parts = _PAINT.split(line)
+    # Every second one is a colour, which takes no room.
+    if sum(map(len, parts[::2])) <= columns:
         return line
-    return line[: columns - 1] + "…"
+    room, kept = columns - 1, []
+    for number, part in enumerate(parts):
+        kept.append(part if number % 2 else part[: max(0, room)])
+        room -= 0 if number % 2 else len(part)
+    return "".join(kept) + "…"
 
 
 def here() -> Style:

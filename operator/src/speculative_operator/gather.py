@@ -265,6 +265,7 @@ def _worker(pod: JSON, source: Source) -> WorkerPod:
         ready=_is_ready(pod),
         ready_at=_ready_at(pod),
         terminating=_is_leaving(pod),
+        over=status.get("phase") in _OVER,
         address=status.get("podIP", ""),
         restarts=sum(int(container.get("restartCount", 0)) for container in containers),
         restarted_at=_restarted_at(pod),

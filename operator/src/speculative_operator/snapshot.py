@@ -89,6 +89,9 @@ class WorkerPod:
     revision: str
     ready: bool
     terminating: bool = False
+    over: bool = False
+    """Whether it ended for good and holds no GPU any more: evicted, or its node was shut down.
+    Such a pod stays around until somebody cleans up."""
     address: str = ""
     ready_at: float | None = None
     """Unix seconds since when it is ready; None while it is not."""

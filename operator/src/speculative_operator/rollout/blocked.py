@@ -29,6 +29,14 @@ ASKED_BEFORE_SECONDS: Final = 60.0
 """Before the deadline: whoever adds nodes has said so long ago."""
 
 _PULL: Final = ("ImagePullBackOff", "ErrImagePull", "ImageInspectError", "RegistryUnavailable")
+_QUOTA: Final = (
+    "exceeded quota",
+    "failed quota",
+    "insufficient quota",
+    "status unknown for quota",
+)
+"""How quota admission refuses (`CheckRequest` of apiserver's `resourcequota/controller.go`); the
+word alone may be part of a name."""
 _PLACE: Final = ("Unschedulable", "SchedulingGated")
 
 
@@ -53,7 +61,7 @@ def blockage(snapshot: Snapshot, revision: str) -> Blockage | None:
         if found is not None:
             return found
     view = snapshot.deployments.get(revision)
-    if view is not None and "quota" in view.failure:
+    if view is not None and any(words in view.failure for words in _QUOTA):
         return Blockage(Reason.CAPACITY_BLOCKED, view.failure)
     return None
 

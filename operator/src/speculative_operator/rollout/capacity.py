@@ -52,7 +52,7 @@ def pods_for(weight: int, of: int) -> int:
 
 def occupied(snapshot: Snapshot, revision: str) -> int:
     """Pods of a revision that hold their GPUs or are about to: on their way out ones too."""
-    pods = sum(pod.revision == revision for pod in snapshot.pods)
+    pods = sum(pod.revision == revision and not pod.over for pod in snapshot.pods)
     return max(pods, replicas_of(snapshot, revision))
 
 
