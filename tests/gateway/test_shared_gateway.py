@@ -396,3 +396,78 @@ async def test_a_member_falls_back_to_its_own_native_lane(
         lambda: who(edge, f"/chat{COMPLETIONS}"), lambda s: s == "chat-canary", "its native lane"
     )
     await eventually(lambda: who(edge, f"/code{COMPLETIONS}"), lambda s: s == "503", "it has none")
+
+
+RELEASED = gateway.Waiting(hold_seconds=0, retry_after_seconds=90)
+HOLDING = gateway.Waiting(hold_seconds=60, retry_after_seconds=90)
+
+
+async def requested_at(edge: Gateway, member: str) -> float | None:
+    state = await edge.state(member)
+    return state.activity.requested_at if state and state.activity else None
+
+
+async def test_who_asks_a_member_without_pods_wakes_that_one_alone(
+    edge: Gateway, workers: dict[str, Backend]
+) -> None:
+    edge.endpoints(**{f"code-{STABLE}": [workers["code-stable"]]})
+    await edge.member("chat", of("chat", STABLE, 100), waiting=RELEASED)
+    await edge.member("code", of("code", STABLE, 100), waiting=RELEASED)
+    await eventually(
+        lambda: who(edge, f"/code{COMPLETIONS}"), lambda seen: seen == "code-stable", "code serves"
+    )
+    await edge.until(
+        lambda state: all(each.active == 0 for each in state.clusters), "code rests", member="code"
+    )
+    chat, code = await requested_at(edge, "chat"), await requested_at(edge, "code")
+    url = f"http://127.0.0.1:{edge.agent_port}/wake"
+
+    async def woken(member: str, seen: float | None) -> gateway.Activity:
+        params = {"seen": "" if seen is None else repr(seen), "member": member}
+        async with edge.session.get(url, params=params) as answer:
+            assert answer.status == 200
+            return gateway.Activity.model_validate_json(await answer.text())
+
+    bells = {
+        "chat": asyncio.ensure_future(woken("chat", chat)),
+        "code": asyncio.ensure_future(woken("code", code)),
+    }
+    try:
+        for path, headers in ((f"/chat{COMPLETIONS}", {}), (COMPLETIONS, {"x_model": "chat"})):
+            status, body, seen = await asked(edge, path, **headers)
+            assert (status, body["error"]["code"]) == (503, "starting")
+            assert 80 <= int(seen["retry-after"]) <= 90
+        found = await asyncio.wait_for(bells["chat"], 5)
+        assert found.requested_at is not None
+        assert found.requested_at > (chat or 0)
+        assert await requested_at(edge, "code") == code
+        assert not bells["code"].done()
+    finally:
+        for bell in bells.values():
+            bell.cancel()
+    async with edge.session.get(url, params={"seen": "", "member": "nobody"}) as answer:
+        assert answer.status == 404
+    assert await edge.state("nobody") is not None
+    assert await requested_at(edge, "nobody") is None
+
+
+async def test_a_held_request_goes_to_the_worker_of_its_member(
+    edge: Gateway, workers: dict[str, Backend]
+) -> None:
+    edge.endpoints(**{f"code-{STABLE}": [workers["code-stable"]]})
+    await edge.member("chat", of("chat", STABLE, 100), waiting=HOLDING)
+    await edge.member("code", of("code", STABLE, 100))
+    before = await requested_at(edge, "chat")
+    held = [asyncio.ensure_future(who(edge, f"/chat{COMPLETIONS}")) for _ in range(3)]
+    await eventually(
+        lambda: requested_at(edge, "chat"), lambda seen: seen != before, "requests wait"
+    )
+    assert await who(edge, f"/code{COMPLETIONS}") == "code-stable"
+    assert not any(each.done() for each in held)
+    edge.endpoints(
+        **{
+            f"chat-{STABLE}": [workers["chat-stable"]],
+            f"code-{STABLE}": [workers["code-stable"]],
+        }
+    )
+    assert await asyncio.gather(*held) == ["chat-stable"] * 3

@@ -21,11 +21,13 @@ class Agent:
 
     answers: list[web.Response] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    members: list[str] = field(default_factory=list)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
     async def wake(self, request: web.Request) -> web.Response:
         self.asked.append(request.query["seen"])
+        self.members.append(request.query.get("member", ""))
         self.heard.set()
         if self.answers:
             return self.answers.pop(0)
@@ -86,6 +88,15 @@ async def test_a_request_rings_once_and_the_next_question_knows_of_it() -> None:
         await until_asked(agent, 2)
         assert agent.asked == ["", "7.25"]
         assert rung.empty()
+
+
+async def test_at_a_shared_gateway_a_member_s_own_requests_are_asked_for() -> None:
+    async with an_agent() as agent, a_doorbell(agent) as (bell, _):
+        bell.listen(KEY, [at(None)], shared=True)
+        await until_asked(agent, 1)
+        bell.listen(KEY, [at(None)])
+        await until_asked(agent, 2)
+        assert agent.members == ["chat", ""]
 
 
 async def test_listening_again_asks_no_second_question() -> None:

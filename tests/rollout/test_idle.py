@@ -317,7 +317,17 @@ def test_the_next_look_is_when_pods_may_go() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"autoscaling": scaling(), "gateway": {"mode": "None"}}, "needs gateway.mode Envoy"),
+        (
+            {"autoscaling": scaling(), "gateway": {"mode": "None"}},
+            "needs gateway.mode Envoy or Shared",
+        ),
+        (
+            {
+                "autoscaling": scaling(),
+                "gateway": {"mode": "Shared", "shared": {"name": "edge"}},
+            },
+            "",
+        ),
         (
             {
                 "autoscaling": scaling(idle={"holdSeconds": 200}),

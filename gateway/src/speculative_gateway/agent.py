@@ -23,7 +23,7 @@ from . import storage
 from .admin import Admin, Life
 from .applier import Applier, Superseded
 from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch
-from .holding import Holding, taking
+from .holding import Holdings, taking
 from .kubernetes import Cluster, FromKubernetes
 from .many_routes import ManyRoutes
 from .serving import serving
@@ -66,9 +66,9 @@ class Agent:
         self._issuer = credentials.issuer
         form = ManyRoutes if settings.shared_gateway else OneRoute
         self._wants: Wants = form(settings, credentials)
-        self.holding = Holding(admin.hosts)
+        self.holdings = Holdings(admin.hosts)
         self._adopt()
-        self.holding.follow(self._wants.route)
+        self.holdings.follow(self._wants.routes)
         self._observation: Observation | None = None
         self._wake = asyncio.Event()
         self._used_since: Life | None = None
@@ -188,7 +188,7 @@ class Agent:
         self._used_since = life
         if wanted.is_new:
             storage.write(self._applied_file, self._wants.took())
-            self.holding.follow(self._wants.route)
+            self.holdings.follow(self._wants.routes)
             self._changes += 1
             self._sample = None
 
@@ -216,7 +216,7 @@ class Agent:
         if found is None:
             # Nothing of it is in use here.
             found = states[""].model_copy(update={"clusters": (), "ready": False})
-        return found.model_copy(update={"activity": self.holding.activity})
+        return found.model_copy(update={"activity": self.holdings.activity(member)})
 
     async def _states(self) -> States:
         async with self._sampling:
@@ -234,7 +234,7 @@ class Agent:
 
     async def woken(self, request: web.Request) -> web.Response:
         """Answers when somebody asks something of a worker, see `Holding.woken`."""
-        return await self.holding.woken(request)
+        return await self.holdings.woken(request)
 
     async def metrics(self) -> str:
         """The state and Envoy's own figures, in Prometheus' text format.
@@ -268,8 +268,11 @@ class Agent:
         used = self._used_since
         seen = used is not None and used.started_at == sample.started_at
         clusters = sample.clusters()
-        self.holding.note(sample.started_at, clusters)
         shares = self._wants.shares()
+        self.holdings.note(sample.started_at, "", clusters)
+        for name, share in shares.items():
+            if name:
+                self.holdings.note(sample.started_at, name, named(clusters, share.names))
         whole = gateway.GatewayState(
             pod=self._settings.pod,
             envoy_started_at=sample.started_at,
@@ -301,7 +304,7 @@ async def run(settings: Settings, source: Source) -> None:
             loop.add_signal_handler(number, agent.stop)
         async with (
             serving(agent, settings),
-            taking(agent.holding, settings),
+            taking(agent.holdings, settings),
             asyncio.TaskGroup() as tasks,
         ):
             watching = tasks.create_task(source.watch(agent.changed))

@@ -16,7 +16,7 @@ from typing import Any
 from speculative_api import gateway, labels
 
 from .answers import UNKNOWN_MODEL
-from .configuration import CONTENT, ROUTES, Configuration, marked
+from .configuration import CONTENT, ROUTES, WAITING, Configuration, marked
 from .keys import Keys
 from .logs import MEMBER
 from .policies import policies
@@ -44,17 +44,25 @@ def revisions(member: str, route: gateway.Route) -> dict[str, str]:
 
 
 def part(
-    member: str, route: gateway.Route, endpoints: Endpoints, *, folder: PurePath
+    member: str,
+    route: gateway.Route,
+    endpoints: Endpoints,
+    *,
+    folder: PurePath,
+    waiting_port: int = labels.WAITING_PORT,
 ) -> Configuration:
     """What one member adds; its routes are the entries under `/v1/` alone.
 
     Raises:
         RouteRefused: see `rendered`.
     """
-    shown, own = revisions(member, route), _aliased(member, route)
-    found = rendered(own, endpoints, folder=folder, shown=shown)
+    shown, own = revisions(member, route), aliased(member, route)
+    found = rendered(own, endpoints, folder=folder, shown=shown, waiting_port=waiting_port)
     clusters = {
-        name: _stamped(each, member, shown.get(name.partition("-")[0], ""))
+        # The agent is there for all members alike.
+        name: each
+        if name == WAITING
+        else _stamped(each, member, shown.get(name.partition("-")[0], ""))
         for name, each in found.clusters.items()
     }
     named = {"name": member}
@@ -118,7 +126,9 @@ def _of_the_gateway(shared: gateway.SharedGateway) -> gateway.Route:
     )
 
 
-def _aliased(member: str, route: gateway.Route) -> gateway.Route:
+def aliased(member: str, route: gateway.Route) -> gateway.Route:
+    """A member's route with the hashes that Envoy knows, and without what is the gateway's."""
+
     def renamed(backend: gateway.Backend) -> gateway.Backend:
         return backend.model_copy(update={"hash": alias(member, backend.hash)})
 

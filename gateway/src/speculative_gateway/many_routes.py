@@ -18,7 +18,7 @@ from speculative_api import gateway
 from .acceptance import accepted, reasons
 from .configuration import Configuration
 from .errors import RouteRefused
-from .joint import joint, part, revisions
+from .joint import aliased, joint, part, revisions
 from .settings import Settings
 from .source import Observation
 from .wants import Credentials, Share, Wanted, said
@@ -58,9 +58,10 @@ class ManyRoutes:
         self.locked = False
 
     @property
-    def route(self) -> gateway.Route | None:
-        """None: nobody waits at a shared gateway."""
-        return None
+    def routes(self) -> Mapping[str, gateway.Route]:
+        """See `Wants`."""
+        found = self._last.routes if self._last is not None else {}
+        return {name: aliased(name, route) for name, route in found.items()}
 
     def adopt(self, text: str) -> None:
         """See `Wants`."""
@@ -169,7 +170,13 @@ class ManyRoutes:
         found = {}
         for name, route in list(routes.items()):
             try:
-                found[name] = part(name, route, observation.endpoints, folder=self._settings.xds)
+                found[name] = part(
+                    name,
+                    route,
+                    observation.endpoints,
+                    folder=self._settings.xds,
+                    waiting_port=self._settings.waiting_port,
+                )
             except RouteRefused as refusal:
                 self._note(name, str(refusal))
                 self._tried.pop(name, None)

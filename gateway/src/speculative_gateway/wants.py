@@ -55,8 +55,9 @@ class Wants(Protocol):
     """Keys are asked for and there are none."""
 
     @property
-    def route(self) -> gateway.Route | None:
-        """The one route in use, whose requests may have to wait."""
+    def routes(self) -> Mapping[str, gateway.Route]:
+        """The routes in use, by member as in `shares`, with the revisions as Envoy knows them:
+        for requests that have to wait."""
 
     def adopt(self, text: str) -> None:
         """Takes what an earlier agent of this pod had in use.
@@ -130,9 +131,9 @@ class OneRoute:
         self.locked = False
 
     @property
-    def route(self) -> gateway.Route | None:
+    def routes(self) -> Mapping[str, gateway.Route]:
         """See `Wants`."""
-        return self._last
+        return {"": self._last} if self._last is not None else {}
 
     def adopt(self, text: str) -> None:
         """See `Wants`."""

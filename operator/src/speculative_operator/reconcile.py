@@ -260,10 +260,10 @@ class Reconciler:
 
     def _listen(self, key: Key, snapshot: Snapshot | None) -> None:
         """While pods are released, whoever asks first is heard of at once."""
-        if self._doorbell is None:
-            return
-        released = snapshot is not None and is_released(snapshot.status)
-        self._doorbell.listen(key, snapshot.gateways if snapshot and released else ())
+        if self._doorbell is not None:
+            asked = snapshot if snapshot is not None and is_released(snapshot.status) else None
+            shared = asked is not None and bool(asked.spec.gateway.shared_name)
+            self._doorbell.listen(key, asked.gateways if asked else (), shared=shared)
 
     def _judge(self, snapshot: Snapshot, memory: _Memory) -> Assessment | None:
         trial = trial_of(snapshot.status)

@@ -39,6 +39,7 @@ class _Door:
     key: Key
     uid: str
     address: str
+    shared: bool = False
 
 
 class Doorbell:
@@ -57,9 +58,13 @@ class Doorbell:
         self._session: aiohttp.ClientSession | None = None
         self._listening: dict[Key, dict[_Door, asyncio.Task[None]]] = {}
 
-    def listen(self, key: Key, gateways: Iterable[GatewayPod]) -> None:
-        """Listens at these and no others; none: the resource is not released."""
-        wanted = {_Door(key, g.uid, g.address): g for g in gateways if g.address}
+    def listen(self, key: Key, gateways: Iterable[GatewayPod], *, shared: bool = False) -> None:
+        """Listens at these and no others; none: the resource is not released.
+
+        Args:
+            shared: whether the gateway has other members, whose requests do not count.
+        """
+        wanted = {_Door(key, g.uid, g.address, shared): g for g in gateways if g.address}
         present = self._listening.get(key, {})
         for door in present.keys() - wanted.keys():
             present.pop(door).cancel()
@@ -111,6 +116,8 @@ class Doorbell:
         host = f"[{door.address}]" if ":" in door.address else door.address
         url = f"http://{host}:{self._port}/wake"
         params = {"seen": "" if seen is None else repr(seen)}
+        if door.shared:
+            params["member"] = door.key[1]
         async with self._session.get(url, params=params, allow_redirects=False) as answer:
             if answer.status == 204:
                 return seen

@@ -9,7 +9,6 @@ from typing import Final
 
 from speculative_api import gateway as api
 from speculative_api.v1alpha1 import (
-    GatewayMode,
     Idle,
     SpeculativeDeploymentSpec,
     SpeculativeDeploymentStatus,
@@ -104,10 +103,10 @@ def findings(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
     if wanted is None:
         return
     field = "spec.autoscaling.idle"
-    if spec.gateway.mode is not GatewayMode.ENVOY:
+    if not spec.gateway.mode.reads_back:
         yield (
-            f"{field} needs gateway.mode Envoy, not {spec.gateway.mode}: nobody else says when "
-            "somebody asks"
+            f"{field} needs gateway.mode Envoy or Shared, not {spec.gateway.mode}: nobody else "
+            "says when somebody asks"
         )
     if wanted.hold_seconds > spec.gateway.timeouts.idle_seconds:
         yield (
