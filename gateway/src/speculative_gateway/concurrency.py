@@ -4,8 +4,10 @@ in flight.
 Envoy has no such limit by client. This one counts in Lua, whose state is one
 per worker thread: the operator gives such a gateway one thread. The script is
 the listener's, so its counts outlive a rewritten route; the limit is the
-route's. A client that leaves ends no script: its ticket hangs on the request's
-coroutine, which Envoy drops with the request, and the collector finds it.
+route's. A client that leaves ends no script: a ticket is good while the request's
+coroutine is there, which Envoy drops with the request. Only the collector knows of
+that, and is asked when a client seems to have too many. (A finalizer for each request
+cost more than all the rest of this.)
 
 Tokens are counted and kinds of requests told apart by the same filter, since
 each event of a stream that passes through one more of them costs about 2
@@ -23,6 +25,8 @@ ANSWERS = "speculative.answers"
 """Name of the filter."""
 CONCURRENCY = "speculative.concurrency"
 """Name of the script of routes with a limit, and of its dynamic metadata."""
+SWEEP_REQUESTS = 1024
+"""After so many, tickets of clients who left without a word are looked for."""
 RETRY_SECONDS = 1
 """When one of the client's requests ends nobody knows."""
 
@@ -38,27 +42,28 @@ _LIMITED = f"""
 {COUNT}
 local running = {{}}
 local clients = {{}}
-local guards = setmetatable({{}}, {{__mode = "k"}})
-local tickets = setmetatable({{}}, {{__mode = "k"}})
+-- A dead coroutine is no value here, and so says that nobody waits for its request any more.
+local requests = setmetatable({{}}, {{__mode = "v"}})
 local last = 0
 local function finish(ticket)
   local client = clients[ticket]
   if client == nil then return end
-  clients[ticket] = nil
+  clients[ticket], requests[ticket] = nil, nil
   local left = running[client] - 1
   running[client] = left > 0 and left or nil
 end
--- All guards share one metatable; a finalized key stays in its table until it was finalized.
-local first_guard = newproxy(true)
-getmetatable(first_guard).__gc = function(guard) finish(tickets[guard]) end
+local function finish_those_left()
+  for ticket in pairs(clients) do
+    if requests[ticket] == nil then finish(ticket) end
+  end
+end
 function envoy_on_request(handle)
   local most = handle:filterContext():get("most")
   -- Tokens without a name share one.
   local client = handle:headers():get("{labels.CLIENT_HEADER}") or ""
   if (running[client] or 0) >= most then
-    -- A guard is held by its table until the coroutine is gone: the second round finds it.
     collectgarbage()
-    collectgarbage()
+    finish_those_left()
   end
   if (running[client] or 0) >= most then
     handle:respond(
@@ -66,11 +71,10 @@ function envoy_on_request(handle)
     return
   end
   last = last + 1
-  clients[last] = client
+  -- Clients who left and never come again are forgotten too.
+  if last % {SWEEP_REQUESTS} == 0 then finish_those_left() end
+  clients[last], requests[last] = client, coroutine.running()
   running[client] = (running[client] or 0) + 1
-  local guard = newproxy(first_guard)
-  tickets[guard] = last
-  guards[coroutine.running()] = guard
   handle:streamInfo():dynamicMetadata():set("{CONCURRENCY}", "ticket", last)
   classify(handle)
 end
