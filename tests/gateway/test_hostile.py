@@ -121,6 +121,21 @@ async def test_no_header_commands_envoy_or_names_somebody_else(
     assert named == {"x-envoy-external-address"}
 
 
+@pytest.mark.parametrize("path", ["/v1/..%2fmetrics", "/v1/..%5Cmetrics", "/v1%2f..%2fmetrics"])
+async def test_an_escaped_slash_leads_nowhere_that_a_plain_one_does_not(
+    proxy: Gateway, stable: Backend, path: str
+) -> None:
+    """Engines decode it: what passed as a path under /v1/ would be another one there."""
+    await serving(proxy, stable)
+    end = b"connection: close\r\n\r\n"
+    answer = await raw(proxy, f"GET {path} HTTP/1.1\r\nhost: h\r\n".encode() + end)
+    assert b" 404 " in answer.split(b"\r\n")[0]
+    assert stable.requests == 0
+    # in a model's name, as OpenAI's client sends it, it is a slash
+    named = b"GET /v1/models/org%2Fmodel HTTP/1.1\r\nhost: h\r\n"
+    assert b'"path": "/v1/models/org/model"' in await raw(proxy, named + end)
+
+
 async def test_names_with_underscores_reach_no_worker(proxy: Gateway, stable: Backend) -> None:
     await serving(proxy, stable)
     body = b"x_speculative_client: root\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"

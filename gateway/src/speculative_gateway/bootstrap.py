@@ -103,6 +103,8 @@ def _manager(settings: Settings) -> dict[str, Any]:
         "internal_address_config": {"cidr_ranges": [NOBODY]},
         "normalize_path": True,
         "merge_slashes": True,
+        # Engines decode them: the path that is looked at here is to be the one that is served.
+        "path_with_escaped_slashes_action": "UNESCAPE_AND_FORWARD",
         "preserve_external_request_id": True,
         "always_set_request_id_in_response": True,
         # For clients that send slowly to hold a place; an answer may take as long as it takes.
