@@ -6,8 +6,8 @@ per worker thread: the operator gives such a gateway one thread. The script is
 the listener's, so its counts outlive a rewritten route; the limit is the
 route's. A client that leaves ends no script: a ticket is good while the request's
 coroutine is there, which Envoy drops with the request. Only the collector knows of
-that, and is asked when a client seems to have too many. (A finalizer for each request
-cost more than all the rest of this.)
+that, and is asked when a client seems to have too many. A finalizer for each request
+would know it sooner and cost every request something.
 
 Tokens are counted and kinds of requests told apart by the same filter, since
 each event of a stream that passes through one more of them costs about 2
