@@ -72,13 +72,14 @@ async def one_abort(member: Asked, number: int, times: Times, *, rollouts: int) 
     canary = await member.canary_with_weight()
     # Asked less often where many ask: the questions shall not be the load.
     zero = asyncio.create_task(member.until_weight_zero(canary, every=POLL_SECONDS * rollouts))
-    every = STATUS_POLL_SECONDS * rollouts
-    observed = asyncio.create_task(member.until_observed(canary, every=every))
     await asyncio.sleep(0)
     began = loop.time()
     await member.annotate({ABORT: f"{canary}@{number}"})
     times.weight_zero.append(1000 * (await zero - began))
-    times.observed.append(1000 * (await observed - began))
+    # Only then: before that it can't be seen, and asking would take the API server's time.
+    every = STATUS_POLL_SECONDS * rollouts
+    observed = await member.until_observed(canary, every=every)
+    times.observed.append(1000 * (observed - began))
     await member.until_removed(canary)
     await member.annotate({RETRY: f"{canary}@{number}"})
 

@@ -10,6 +10,7 @@ import itertools
 import os
 import socket
 import sys
+import tempfile
 import traceback
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.cluster import envtest
 from tests.reconcile.test_process_on_server import a_kubeconfig
 
 from speculative_api import labels
+from speculative_gateway.configuration import RTDS_FILE
 from speculative_operator.cluster.client import MERGE_PATCH, Client
 from speculative_operator.cluster.resources import (
     DEPLOYMENT,
@@ -38,6 +40,10 @@ SLICE = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 ADMIN_PORT = 19_901
 AGENT_PORT = 8081
 FOLLOW_SECONDS = 0.1
+FILE_SECONDS = 0.001
+"""Between two looks at a gateway's file."""
+MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
+"""A gateway's files lie in memory, as in its pod: on a disk each write waits for it."""
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
 
 AGENT = """
@@ -72,6 +78,8 @@ class OnLoopback(Asked):
 
     session: aiohttp.ClientSession
     admin_ports: range
+    folder: Path
+    """Of the folders of its gateways."""
 
     async def until_weight_zero(self, revision: str, *, every: float) -> float:
         """When the last Envoy gave it nothing, by its own word (loop time)."""
@@ -80,6 +88,14 @@ class OnLoopback(Asked):
 
     async def _zero(self, port: int, revision: str, every: float) -> float:
         url = f"http://127.0.0.1:{port}/runtime"
+        # Questions to Envoy are work for its main thread, which has the file to read: none before
+        # there is one, and a look at a file costs next to nothing.
+        weights = (
+            self.folder / f"{self.name}-gateway-{port - self.admin_ports.start}" / "xds" / RTDS_FILE
+        )
+        before = os.stat(weights).st_mtime_ns
+        while os.stat(weights).st_mtime_ns == before:  # noqa: ASYNC110
+            await asyncio.sleep(FILE_SECONDS)
         while True:
             async with self.session.get(url) as answer:
                 entries = (await answer.json())["entries"]
@@ -93,10 +109,13 @@ class Loopback:
 
     def __init__(self, folder: Path, gateways: int, rollouts: int) -> None:
         self._folder, self._gateways = folder, gateways
+        self._gateway_folder = folder
         self.members = [OnLoopback(NAMESPACE, f"chat-{number}") for number in range(rollouts)]
         self._stack = AsyncExitStack()
         self._workers = itertools.count(1)
         self._served: set[str] = set()
+        self._told: dict[str, JSON] = {}
+        """EndpointSlices as they were written last: again they would be work for the API server."""
         self.client: Client
 
     async def __aenter__(self) -> Self:
@@ -112,6 +131,9 @@ class Loopback:
         server = self._stack.enter_context(envtest.running(self._folder))
         self.client = await self._stack.enter_async_context(Client(server.access))
         (self._folder / "token").write_text(envtest.TOKEN)
+        if MEMORY.is_dir():  # noqa: ASYNC240 - once, at the beginning
+            memory = tempfile.TemporaryDirectory(prefix="loopback-", dir=MEMORY)
+            self._gateway_folder = Path(self._stack.enter_context(memory))
         await self._introduce()
         for index, member in enumerate(self.members):
             body = _resource(member.name, k=4, replicas=self._gateways)
@@ -153,6 +175,7 @@ class Loopback:
         for index, member in enumerate(self.members):
             first = ADMIN_PORT + index * self._gateways
             member.client, member.session = self.client, session
+            member.folder = self._gateway_folder
             member.admin_ports = range(first, first + self._gateways)
 
     async def __aexit__(self, *_: object) -> None:
@@ -169,7 +192,7 @@ class Loopback:
         member = self.members[index]
         pod = f"{member.name}-gateway-{number}"
         environment = {
-            "GATEWAY_DIRECTORY": str(self._folder / pod),
+            "GATEWAY_DIRECTORY": str(self._gateway_folder / pod),
             "ADMIN_PORT": str(member.admin_ports[number]),
             "WAITING_PORT": str(member.admin_ports[number] + 1000),
             "LISTEN_ADDRESS": gateway_address(member.name, number),
@@ -208,7 +231,7 @@ class Loopback:
                 await self._delete(pod)
         for service in await self._listed(SERVICE):
             if labels.REVISION in service["metadata"]["labels"]:
-                await self._endpoints(service)
+                await self._endpoints(service, pods)
 
     async def _scale(self, deployment: JSON, pods: list[JSON]) -> None:
         replicas = deployment["spec"]["replicas"]
@@ -247,15 +270,15 @@ class Loopback:
             await web.TCPSite(runner, address, port).start()
         self._stack.push_async_callback(runner.cleanup)
 
-    async def _endpoints(self, service: JSON) -> None:
+    async def _endpoints(self, service: JSON, pods: list[JSON]) -> None:
         metadata = service["metadata"]
         revision = metadata["labels"][labels.REVISION]
-        pods = [
-            pod
-            for pod in await self._listed(POD)
+        addresses = [
+            pod["status"]["podIP"]
+            for pod in pods
             if pod["metadata"]["labels"].get(labels.REVISION) == revision
+            and pod.get("status", {}).get("podIP")
         ]
-        addresses = [p["status"]["podIP"] for p in pods if p.get("status", {}).get("podIP")]
         body = {
             "apiVersion": SLICE.api_version,
             "kind": SLICE.kind,
@@ -278,7 +301,10 @@ class Loopback:
                 for address in addresses
             ],
         }
-        await self.client.apply(SLICE, body)
+        name = metadata["name"]
+        if self._told.get(name) != body:
+            await self.client.apply(SLICE, body)
+            self._told[name] = body
 
     async def _listed(self, resource: Resource) -> list[JSON]:
         return (await self.client.list_all(resource, NAMESPACE, selector=labels.NAME))[0]

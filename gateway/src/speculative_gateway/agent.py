@@ -73,6 +73,8 @@ class Agent:
         self._wake = asyncio.Event()
         self._used_since: Life | None = None
         """The life of Envoy in which the route was read back."""
+        self._life: Life | None = None
+        """The life of Envoy that answered in this turn."""
         self._verified_at = 0.0
         self._answered_at = 0.0
         self._retry_at = 0.0
@@ -134,11 +136,9 @@ class Agent:
     async def _turn(self) -> Life | None:
         self._turned_at = time.monotonic()
         self._wake.clear()
-        life: Life | None = None
+        self._life = None
         try:
-            life = await self._admin.life()
-            self._answered_at = time.monotonic()
-            await self._keep(life)
+            await self._keep()
         except EnvoySlow as error:
             _log.warning("envoy is slow: %s", error)
             if time.monotonic() > self._answered_at + SLOW_SECONDS:
@@ -149,28 +149,42 @@ class Agent:
             self._used_since = None
             self._applier.begin_life()
         except Superseded:
-            return life
+            return self._life
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
-        return life
+        return self._life
 
-    async def _keep(self, life: Life) -> None:
-        """One look: decide, apply what differs, verify."""
-        now = time.monotonic()
-        if self._used_since is not None and self._used_since.started_at != life.started_at:
+    async def _meet(self) -> None:
+        """Asks, once in a turn, which life of Envoy answers: before anything is read back from it,
+        and after what is newly wanted was written, since an abort is to wait for no question."""
+        if self._life is not None:
+            return
+        self._life = await self._admin.life()
+        self._answered_at = time.monotonic()
+        if self._used_since is not None and self._used_since.started_at != self._life.started_at:
             _log.info("envoy has a new life")
             self._used_since = None
             self._applier.begin_life()
-        observation = self._observation
-        wanted = self._wants.wanted(observation, self._applier.on_disk())
-        same = not wanted.is_new and self._applier.on_disk() == wanted.configuration
+
+    async def _keep(self) -> None:
+        """One look: decide, apply what differs, verify."""
+        now = time.monotonic()
+        if self._used_since is None:
+            await self._meet()
+        observation, on_disk = self._observation, self._applier.on_disk()
+        wanted = self._wants.wanted(observation, on_disk)
+        same = not wanted.is_new and on_disk == wanted.configuration
+        if same or now < self._retry_at:
+            await self._meet()
         if same and self._used_since is not None and now < self._verified_at + VERIFY_SECONDS:
             return
         if now < self._retry_at:
             return
         try:
             await self._applier.apply(
-                wanted.configuration, superseded=lambda: self._observation is not observation
+                wanted.configuration,
+                meet=self._meet,
+                superseded=lambda: self._observation is not observation,
             )
         except ReadbackMismatch as mismatch:
             self._mismatch = str(mismatch)
@@ -185,7 +199,7 @@ class Agent:
         self._mismatch = ""
         if not wanted.is_known:
             return
-        self._used_since = life
+        self._used_since = self._life
         if wanted.is_new:
             storage.write(self._applied_file, self._wants.took())
             self.holdings.follow(self._wants.routes)

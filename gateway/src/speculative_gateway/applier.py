@@ -8,7 +8,7 @@ the one instance; nobody else writes the dynamic files.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from . import storage
@@ -61,8 +61,19 @@ class Applier:
         """
         return await differences(self._admin, wanted, known=wanted)
 
-    async def apply(self, wanted: Configuration, *, superseded: Callable[[], bool]) -> None:
+    async def apply(
+        self,
+        wanted: Configuration,
+        *,
+        meet: Callable[[], Awaitable[None]],
+        superseded: Callable[[], bool],
+    ) -> None:
         """Walks to `wanted` and returns when Envoy uses it; writes nothing if it already does.
+
+        Args:
+            wanted: what Envoy is to use.
+            meet: finds out which Envoy answers; awaited after a write and before its read-back.
+            superseded: whether something newer is wanted by now.
 
         Raises:
             ReadbackMismatch: Envoy did not take a step; the former files are back.
@@ -75,6 +86,7 @@ class Applier:
             if self._rejections is None:
                 self._rejections = await self._admin.rejections()
             self._write(step)
+            await meet()
             try:
                 await self._until_used(step, current, superseded)
             except Superseded:
@@ -82,13 +94,14 @@ class Applier:
                 self._warming |= {n for n, it in step.clusters.items() if before.get(n) != it}
                 raise
             except ReadbackMismatch as mismatch:
-                reason = await self._reason(self._rejections)
+                reason = await self._reason(self._rejections or {})
                 _log.error("undoing a step: %s%s", mismatch, reason)
                 await self._undo(step, former)
                 raise ReadbackMismatch(f"{mismatch}{reason}") from mismatch
             current = step
         if current is former:
             # Nothing to write: Envoy may have just started with these files.
+            await meet()
             await self._until_used(wanted, Configuration(), superseded)
 
     def _write(self, step: Configuration) -> None:
