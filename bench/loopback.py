@@ -40,8 +40,6 @@ SLICE = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 ADMIN_PORT = 19_901
 AGENT_PORT = 8081
 FOLLOW_SECONDS = 0.1
-FILE_SECONDS = 0.001
-"""Between two looks at a gateway's file."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 """A gateway's files lie in memory, as in its pod: on a disk each write waits for it."""
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
@@ -95,7 +93,7 @@ class OnLoopback(Asked):
         )
         before = os.stat(weights).st_mtime_ns
         while os.stat(weights).st_mtime_ns == before:  # noqa: ASYNC110
-            await asyncio.sleep(FILE_SECONDS)
+            await asyncio.sleep(every)
         while True:
             async with self.session.get(url) as answer:
                 entries = (await answer.json())["entries"]

@@ -208,9 +208,10 @@ class Latency(_Lenient):
 
     def slow(self, bound_seconds: float) -> int | None:
         """Observations above a bound; None if this histogram has no such bucket."""
-        if bound_seconds not in self.bounds_seconds:
+        try:
+            index = self.bounds_seconds.index(bound_seconds)
+        except ValueError:
             return None
-        index = self.bounds_seconds.index(bound_seconds)
         return max(self.count - self.counts[index], 0) if index < len(self.counts) else None
 
 

@@ -5,13 +5,13 @@ In: the histograms of the workers' digests. Out: e-values per bound, for
 edges; the share above one bucket is a plain count (docs/analysis.md). Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from speculative_api.v1alpha1 import MetricCheck, MetricName
 from speculative_api.v1alpha1.percent import share_of
-from speculative_api.worker import Latency
+from speculative_api.worker import Digest, Latency
 from speculative_operator.analysis.bounds import at_bound
 from speculative_operator.analysis.contrast import spread_of
 from speculative_operator.analysis.sequential import (
@@ -211,18 +211,33 @@ def begin(check: MetricCheck) -> LatencyEvidence:
     )
 
 
-def observe(evidence: LatencyEvidence, sample: Sample) -> LatencyEvidence:
-    """The evidence after one more look."""
+def observe(
+    latencies: Sequence[LatencyEvidence], sample: Sample, *, failed: Collection[str]
+) -> tuple[LatencyEvidence, ...]:
+    """The evidence of every latency after one more look; `failed` ones take no more data."""
+    # All of them are read from the same pods, which are looked at once.
+    warm = tuple(_warm(sample))
+    present = {pod.uid for pod in sample.pods if not pod.terminating}
+    return tuple(
+        found if found.name in failed else _observe(found, sample, warm=warm, present=present)
+        for found in latencies
+    )
+
+
+def _observe(
+    evidence: LatencyEvidence, sample: Sample, *, warm: Sequence["_Warm"], present: Set[str]
+) -> LatencyEvidence:
     if evidence.bound_seconds is None:
         evidence = _with_bucket(evidence, sample)
-    if evidence.bound_seconds is None:
+    bound = evidence.bound_seconds
+    if bound is None:
         return evidence
     window, block = advance(
         evidence.window,
-        list(_readings(evidence, sample)),
+        _readings(evidence, bound, warm),
         at=sample.at,
         weight=sample.weight,
-        present={pod.uid for pod in sample.pods if not pod.terminating},
+        present=present,
         closable=lambda found: sample.at - found.began_at >= BLOCK_SECONDS,
         silent_seconds=sample.silent_seconds,
         arms=sample.arms,
@@ -312,18 +327,40 @@ def _with_bucket(evidence: LatencyEvidence, sample: Sample) -> LatencyEvidence:
     return replace(evidence, source=sources[0], bound_seconds=bound, missing=why)
 
 
-def _readings(evidence: LatencyEvidence, sample: Sample) -> Iterator[Reading]:
-    """(requests, observations, slow ones) of every pod that is warm."""
-    bound, source, warm_since = evidence.bound_seconds or 0.0, evidence.source, sample.at
-    warm_since -= WARM_UP_SECONDS
-    for arm, pod, histogram in _histograms(evidence.name, sample):
-        digest, ready_at = pod.digest, pod.ready_at
-        if digest is None or ready_at is None or ready_at > warm_since:
+class _Warm(NamedTuple):
+    """A pod whose latencies count."""
+
+    arm: str
+    uid: str
+    requests: int
+    digest: Digest
+
+
+def _warm(sample: Sample) -> Iterator[_Warm]:
+    since, arms = sample.at - WARM_UP_SECONDS, {sample.control: CONTROL}
+    arms[sample.candidate] = CANDIDATE
+    for pod in sample.pods:
+        arm, digest, ready_at = arms.get(pod.revision), pod.digest, pod.ready_at
+        if arm is None or pod.terminating or digest is None or ready_at is None or ready_at > since:
             continue
         requests = digest.requests_finished
-        if requests is None or requests < WARM_UP_REQUESTS or histogram.source != source:
+        if requests is not None and requests >= WARM_UP_REQUESTS:
+            yield _Warm(arm, pod.uid, requests, digest)
+
+
+def _readings(
+    evidence: LatencyEvidence, bound_seconds: float, warm: Sequence[_Warm]
+) -> list[Reading]:
+    """(requests, observations, slow ones) of every warm pod that counts the same thing."""
+    field, source, readings = FIELDS[evidence.name], evidence.source, []
+    for arm, uid, requests, digest in warm:
+        histogram: Latency | None = getattr(digest, field)
+        if histogram is None or histogram.source != source:
             continue
-        slow = histogram.slow(bound)
+        slow = histogram.slow(bound_seconds)
         if slow is not None:
             counters = (requests, histogram.count, slow)
-            yield Reading(pod.uid, arm, digest.engine_started_at, digest.sampled_at, counters)
+            readings.append(
+                Reading(uid, arm, digest.engine_started_at, digest.sampled_at, counters)
+            )
+    return readings

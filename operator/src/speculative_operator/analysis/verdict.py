@@ -60,10 +60,7 @@ def observe(evidence: Evidence, sample: Sample) -> Evidence:
         "weight": sample.weight,
         "problem": sample.problem,
         "rate_missing": "" if evidence.rate is None else why_no_rate(sample),
-        "latencies": tuple(
-            found if found.name in failed else latency.observe(found, sample)
-            for found in evidence.latencies
-        ),
+        "latencies": latency.observe(evidence.latencies, sample, failed=failed),
     }
     if evidence.speed is not None and MetricName.TOKENS_PER_SECOND not in failed:
         changes["speed"] = speed.observe(evidence.speed, sample)

@@ -6,6 +6,7 @@ once for the workers' digests and once for the gateways' answers.
 Pure: no clock, `at` is passed in (unix seconds of the operator).
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from operator import add, sub
@@ -265,6 +266,7 @@ def advance(
     """
     seen, silenced = _still_here(window, at=at, uids=present, silent_seconds=silent_seconds)
     block = window.block
+    began_at = block.began_at if block else -math.inf
     totals: dict[str, list[Counters]] = {CANDIDATE: [], CONTROL: []}
     sums: dict[str, list[Counters]] = {CANDIDATE: [], CONTROL: []}
     for reading in readings:
@@ -273,19 +275,19 @@ def advance(
         if known is None or known.arm != arm:
             seen[key] = Seen(arm, mark, sampled_at, at, at, counters)
             continue
-        if sampled_at <= known.sampled_at and abs(mark - known.mark) <= MARK_SECONDS:
+        _, before, sampled_before, _, since, _, in_block = known
+        if sampled_at <= sampled_before and abs(mark - before) <= MARK_SECONDS:
             continue  # the same answer again, or an older one that was late
         gained = increment(known, reading)
         totals[arm].append(gained)
-        in_block = known.gained
-        if block and known.since <= block.began_at:
+        if since <= began_at:
             sums[arm].append(gained)
             if arm == CONTROL:
                 in_block = tuple(map(add, in_block, gained)) if in_block else gained
-        seen[key] = Seen(arm, mark, sampled_at, at, known.since, counters, in_block)
+        seen[key] = Seen(arm, mark, sampled_at, at, since, counters, in_block)
     if block:
         block = Block(
-            block.began_at,
+            began_at,
             block.weight,
             _plus(block.candidate, sums[CANDIDATE]),
             _plus(block.control, sums[CONTROL]),
