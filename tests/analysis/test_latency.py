@@ -372,3 +372,29 @@ def test_exactly_at_the_limit_is_rolled_back_as_rarely_as_promised(share, is_abs
                 failed += 1
                 break
     assert failed / runs <= 0.01 + 3 * np.sqrt(0.01 * 0.99 / runs)
+
+
+def test_latencies_read_from_the_same_pods_are_judged_as_each_alone():
+    """One reading for all of them must be nobody's loss: not where one fails, a pod restarts, is
+    cold or silent, or counts something else."""
+    names = ("TimeToFirstToken", "InterTokenLatency", "EndToEndLatency")
+    checks = [a_check(name=name, dryRun=False, maxExceedPercent=20) for name in names]
+    engines = [Engine(CANDIDATE, "new"), Engine(CONTROL, "old"), Engine(CONTROL, "late")]
+    trials = [Trial(*checks, engines=engines)]
+    trials += [Trial(check, engines=engines) for check in checks]
+    rng = np.random.default_rng(7)
+    for look in range(75):
+        for engine in engines:
+            requests = int(rng.integers(5, 40))
+            engine.serve(requests, int(rng.integers(0, 1 + requests // 4)))
+        engines[2].reports = not 25 <= look < 32
+        engines[2].ready_at = None if 36 <= look < 40 else 0.0
+        engines[0].source = "other" if 45 <= look < 48 else PER_REQUEST
+        if look == 15:
+            engines[1].started_at, engines[1].requests = trials[0].at, 20
+            engines[1].counts, engines[1].count = [], 0
+        for trial in trials:
+            trial.look()
+    together, *alone = (trial.evidence.latencies for trial in trials)
+    assert [found.to_json() for found in together] == [found.to_json() for (found,) in alone]
+    assert min(found.blocks for found in together) > 5
