@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
 from tests.cluster.waiting import until
 
 from speculative_operator.cluster.queue import Queue
@@ -151,11 +152,16 @@ async def test_failure_of_one_object_stops_no_other() -> None:
         assert sorted(set(passes.keys)) == [("llm", "0"), ("llm", "1"), ("llm", "2")]
 
 
-async def test_hastened_key_comes_before_those_that_are_due() -> None:
+async def test_hastened_key_comes_before_those_that_are_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     passes = Passes()
     queue = Queue(passes, settle=0.0, workers=1)
     for number in range(3):
         queue.wake(("llm", str(number)))
+    # The lists of a start took longer than any fixed lead.
+    clock = asyncio.get_running_loop().time
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock() + 60)
     queue.hasten(("llm", "2"))
     task = asyncio.create_task(queue.run())
     try:

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
+from speculative_operator.cluster.ahead import read_children, stands_alone
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.companions import Companions, is_gateway
 from speculative_operator.cluster.queue import Queue
@@ -22,6 +24,7 @@ from speculative_operator.cluster.resources import (
     Key,
 )
 from speculative_operator.cluster.sharing import Shared
+from speculative_operator.errors import OperatorError
 from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
@@ -33,6 +36,11 @@ from speculative_operator.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+AHEAD_SECONDS: Final = 2.0
+"""How long at most the other lists wait for the edited resources: for as long as nobody has the
+Lease there is nothing to go ahead with."""
+MOST_AHEAD: Final = 16
+"""Beyond so many edited resources it is quicker to list everything."""
 STUCK_SECONDS: Final = 300.0
 """A reflector without a sign of life, or a due pass not begun or not ended, for so long: not
 alive. Twice what the slowest healthy watch and backoff need."""
@@ -78,6 +86,7 @@ class Operation:
         self.stores = {kind: reflector.store for kind, reflector in self.reflectors.items()}
         self._doorbell = Doorbell(self.wake)
         self._companions = Companions(self.stores[SPECULATIVE_DEPLOYMENT.kind])
+        self._may_list = asyncio.Event()
         self._queue: Queue | None = None
         self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -100,9 +109,20 @@ class Operation:
         """Starts the watches."""
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(reflector.run(), name=f"watch {kind}")
+            loop.create_task(self._follow(reflector), name=f"watch {kind}")
             for kind, reflector in self.reflectors.items()
         ]
+
+    async def _follow(self, reflector: Reflector) -> None:
+        """The resources first: of the edited ones everything is known before of all the others."""
+        parents = self.reflectors[SPECULATIVE_DEPLOYMENT.kind]
+        if reflector is not parents:
+            await parents.synced.wait()
+            if any(self._edited()):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AHEAD_SECONDS):
+                        await self._may_list.wait()
+        await reflector.run()
 
     def begin(self) -> None:
         """Passes over everything there is, once every list is in.
@@ -128,7 +148,9 @@ class Operation:
         for key in filter(is_gateway, self.stores[CONFIG_MAP.kind].keys()):
             if self._shard.owns(key[0]):
                 queue.wake(key, True)
-        self._passes = asyncio.get_running_loop().create_task(self._work(queue), name="passes")
+        self._passes = asyncio.get_running_loop().create_task(
+            self._work(queue, reconciler), name="passes"
+        )
 
     async def _look(self, reconciler: Reconciler, key: Key) -> float | None:
         outcome = "failed"
@@ -140,13 +162,32 @@ class Operation:
         finally:
             self._telemetry.passes.labels(outcome).inc()
 
-    async def _work(self, queue: Queue) -> None:
+    async def _work(self, queue: Queue, reconciler: Reconciler) -> None:
+        parents = self.reflectors[SPECULATIVE_DEPLOYMENT.kind]
+        await parents.synced.wait()
+        if not all(reflector.synced.is_set() for reflector in self.reflectors.values()):
+            async with asyncio.TaskGroup() as group:
+                for key in islice(filter(self._stands_alone, self._edited()), MOST_AHEAD):
+                    group.create_task(self._go_ahead(reconciler, key))
+        self._may_list.set()
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
         for key in self._edited():
             queue.hasten(key)
         log.info("event=synced objects=%d", len(queue))
         await queue.run()
+
+    async def _go_ahead(self, reconciler: Reconciler, key: Key) -> None:
+        """One pass over an edited resource while the others are still to be listed."""
+        try:
+            await read_children(self._client, self.stores, key)
+            await self._look(reconciler, key)
+        except* OperatorError as errors:
+            # It is in the queue as well, whose passes know how to wait and whom to tell.
+            log.info("event=not-ahead object=%s/%s why=%r", *key, str(errors.exceptions[0]))
+
+    def _stands_alone(self, key: Key) -> bool:
+        return stands_alone(self.stores[SPECULATIVE_DEPLOYMENT.kind].of(key)[key[1]])
 
     def _edited(self) -> Iterator[Key]:
         """Resources whose spec nobody acted on yet: they wait for nobody else after a restart."""

@@ -20,7 +20,7 @@ Work = Callable[[Key], Awaitable[float | None]]
 """One pass; gives the seconds until the next look, None when the key is gone."""
 
 
-_AHEAD_SECONDS = 1.0
+_AHEAD_SECONDS = 0.001
 
 
 class Queue:
@@ -59,7 +59,7 @@ class Queue:
     def longest_wait(self) -> float:
         """Seconds for which the oldest pass has been due or running; 0 when there is none."""
         since = [*self._running.values(), *self._due.values()]
-        return max(0.0, asyncio.get_running_loop().time() - min(since, default=float("inf")))
+        return max(0.0, _now() - min(since, default=float("inf")))
 
     def wake(self, key: Key, by_a_person: bool = False) -> None:
         """A pass is due now; after failures only if a person changed something."""
@@ -73,11 +73,14 @@ class Queue:
     def hasten(self, key: Key) -> None:
         """Its pass comes before those that are due by now."""
         if key not in self._running:
-            self._schedule(key, -_AHEAD_SECONDS)
+            # Others may have been due for long, while lists came in.
+            self._schedule_at(key, min(self._due.values(), default=_now()) - _AHEAD_SECONDS)
 
     def _schedule(self, key: Key, seconds: float) -> None:
         """Sets the key's due time unless it is due earlier anyway."""
-        due = asyncio.get_running_loop().time() + seconds
+        self._schedule_at(key, _now() + seconds)
+
+    def _schedule_at(self, key: Key, due: float) -> None:
         if key in self._due and self._due[key] <= due:
             return
         self._due[key] = due
@@ -104,7 +107,7 @@ class Queue:
             if wait is not None and wait <= 0:
                 _, key = heapq.heappop(self._heap)
                 del self._due[key]
-                self._running[key] = asyncio.get_running_loop().time()
+                self._running[key] = _now()
                 return key
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -117,7 +120,7 @@ class Queue:
             heapq.heappop(self._heap)
         if not self._heap:
             return None
-        return self._heap[0][0] - asyncio.get_running_loop().time()
+        return self._heap[0][0] - _now()
 
     async def _pass(self, key: Key) -> None:
         following: float | None
@@ -149,3 +152,7 @@ class Queue:
         conflict = isinstance(error, Conflict)
         first = self._first_conflict_backoff if conflict else self._first_backoff
         return min(first * 2.0 ** min(count, 30), self._longest_backoff)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
