@@ -1,6 +1,7 @@
 """The gateway in a cluster: many streams through every kind of change, keys, native lane."""
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -8,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from e2e.dsl import BUILD, Trial, a_trial, load_on, wait_for
 from e2e.kubectl import get, kubectl, listed
 from e2e.worker_log import following
@@ -17,6 +20,9 @@ pytestmark = pytest.mark.cluster
 
 KEY, OTHER_KEY = "sk-test-one-4f1c", "sk-test-two-9a7e"
 GUARDED = {"auth": {"apiKeysSecret": "chat-keys"}}
+ISSUER, AUDIENCE = "https://issuer.example", "chat"
+INSIDE, OUTSIDE = "10.9.0.7", "192.0.2.7"
+SignedBy = dict[str, ec.EllipticCurvePrivateKey]
 
 
 def keys_secret(trial: Trial, **keys: str) -> None:
@@ -28,6 +34,30 @@ def keys_secret(trial: Trial, **keys: str) -> None:
         "stringData": keys,
     }
     kubectl("apply", "-n", trial.namespace, "-f", "-", stdin=json.dumps(secret))
+
+
+def key_set(trial: Trial, keys: SignedBy) -> None:
+    """Creates or replaces the ConfigMap with the issuer's public keys."""
+    shown = [
+        {
+            **jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True),
+            "kid": name,
+            "alg": "ES256",
+        }
+        for name, key in keys.items()
+    ]
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "issuer"},
+        "data": {"jwks.json": json.dumps({"keys": shown})},
+    }
+    kubectl("apply", "-n", trial.namespace, "-f", "-", stdin=json.dumps(config_map))
+
+
+def a_token(keys: SignedBy, key: str, **claims: Any) -> str:
+    said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": time.time() + 600, **claims}
+    return jwt.encode(said, keys[key], algorithm="ES256", headers={"kid": key})
 
 
 def key_file(trial: Trial) -> Path:
@@ -153,6 +183,57 @@ def test_keys_are_asked_for_rotated_and_counted() -> None:
         dump = kubectl("get", "configmaps,pods,specdep", "-n", trial.namespace, "-o", "json")
         assert KEY not in dump
         assert OTHER_KEY not in dump
+
+
+def test_tokens_and_addresses_are_asked_for_and_the_issuer_s_keys_change() -> None:
+    """The client is who stands last in x-forwarded-for, as with one proxy in front: so the test
+    has any address, whatever the Service does to its own.
+    """
+    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("one", "two")}
+    only_one = {"one": keys["one"]}
+    issued_by = {"issuer": ISSUER, "audiences": [AUDIENCE], "jwksConfigMap": "issuer"}
+    with a_trial("tokens") as trial:
+        key_set(trial, only_one)
+        trial.apply(
+            k=4,
+            gateway={
+                "auth": {"jwt": issued_by},
+                "allowedCidrs": ["10.9.0.0/16"],
+                "trustedProxyHops": 1,
+                "rateLimit": {"requestsPerMinutePerKey": 1000},
+            },
+        )
+        trial.wait_available()
+        gateways = set(trial.pods("gateway"))
+
+        def status(token: str | None, address: str = INSIDE) -> int:
+            return ask(trial, token, **{"x-forwarded-for": address})[0]
+
+        good = a_token(keys, "one")
+        # who may not come in need not say who they are
+        assert status(good, OUTSIDE) == 403
+        assert status(good, f"{INSIDE}, {OUTSIDE}") == 403, "a client wrote the first one itself"
+        assert status(good, f"{OUTSIDE}, {INSIDE}") == 200
+        assert status(None) == 401
+        assert status(a_token(keys, "one", exp=time.time() - 600)) == 401
+        assert status(a_token(keys, "one", aud="other")) == 403
+        assert status(a_token(keys, "two")) == 401
+        assert status(good) == 200
+        # the issuer's new keys reach running pods; a withdrawn one is no longer believed
+        key_set(trial, keys)
+        wait_for("the new key is known", lambda: status(a_token(keys, "two")) == 200, 180)
+        assert status(good) == 200
+        key_set(trial, {"two": keys["two"]})
+        wait_for("the old key is refused", lambda: status(good) == 401, 180)
+        assert status(a_token(keys, "two")) == 200
+        assert set(trial.pods("gateway")) == gateways
+        # without any nobody would get in: the pod leaves the Service, and the resource says why
+        key_set(trial, {})
+        wait_for(
+            "GatewayReady is False",
+            lambda: trial.condition("GatewayReady")["status"] == "False",
+            180,
+        )
 
 
 def test_native_answers_when_every_accelerated_pod_is_gone() -> None:
