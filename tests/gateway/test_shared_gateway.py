@@ -168,9 +168,17 @@ async def test_two_canaries_of_the_same_words_have_their_own_weights(
         lambda seen: seen == "30",
         "Envoy's own figures with the member's name",
     )
+    wanted = {("chat", STABLE, STABLE), ("code", CANARY, CANARY)}
+    # Envoy writes its log when it comes to it.
+    await eventually(
+        lambda: _answered(edge), lambda named: wanted <= named, "both members in the access log"
+    )
+
+
+async def _answered(edge: Gateway) -> set[tuple[str, str, str]]:
+    """Member, wanted and answering revision of each good answer in the access log."""
     log = [json.loads(x) for x in edge.log("supervise").splitlines() if x.startswith("{")]
-    named = {(x["deployment"], x["revision"], x["answered_by"]) for x in log if x["status"] == 200}
-    assert {("chat", STABLE, STABLE), ("code", CANARY, CANARY)} <= named
+    return {(x["deployment"], x["revision"], x["answered_by"]) for x in log if x["status"] == 200}
 
 
 async def _envoys_own(edge: Gateway, series: str) -> str:
