@@ -150,6 +150,11 @@ class Agent:
             self._applier.begin_life()
         except Superseded:
             return self._life
+        except OSError as error:
+            # A full disk, mostly. Envoy serves on with what it has; a later look finds room again.
+            _log.error("can't write for envoy: %s", error)
+            self._mismatch = f"the gateway's files can't be written: {error}"
+            self._retry_at = time.monotonic() + RETRY_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
         return self._life

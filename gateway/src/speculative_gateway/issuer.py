@@ -82,9 +82,16 @@ class Issuer:
         self._due_at = time.monotonic() + (RETRY_SECONDS if found.problem else FETCH_SECONDS)
         if found.text:
             self._fetched_uri, self._fetched = uri, found.text
-            storage.write(self._file, json.dumps({"uri": uri, "keys": found.text}) + "\n")
+            self._keep(uri, found.text)
         else:
             _log.warning("%s", self._failure)
+
+    def _keep(self, uri: str, keys: str) -> None:
+        """For a later agent of this pod that can't reach the issuer; this one knows them anyway."""
+        try:
+            storage.write(self._file, json.dumps({"uri": uri, "keys": keys}) + "\n")
+        except OSError as error:
+            _log.warning("keys of %s are not kept: %s", uri, error)
 
     def _from_config_map(self, name: str) -> KeySet:
         if self._mounted is None:

@@ -6,6 +6,7 @@ writes the files that Envoy needs before its first breath; the agent owns the
 dynamic ones from then on.
 """
 
+import contextlib
 import http.client
 import json
 import logging
@@ -85,11 +86,12 @@ class Supervisor:
         # Its own process group: a terminal's interrupt must reach only us.
         pid = os.posix_spawn(binary, arguments, os.environ, setpgroup=0, setsigmask=[])
         self._envoy = Envoy(pid, started_at)
-        # Read by people and tests; nothing of ours depends on it.
-        storage.write(
-            settings.directory / "envoy.json",
-            json.dumps({"pid": pid, "startedAt": started_at}) + "\n",
-        )
+        # Read by people and tests; nothing of ours depends on it, least of all Envoy's life.
+        with contextlib.suppress(OSError):
+            storage.write(
+                settings.directory / "envoy.json",
+                json.dumps({"pid": pid, "startedAt": started_at}) + "\n",
+            )
         _log.info("envoy started pid=%d", pid)
 
     def _wait(self, seconds: float) -> bool:
