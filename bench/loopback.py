@@ -108,6 +108,7 @@ class Loopback:
     def __init__(self, folder: Path, gateways: int, rollouts: int) -> None:
         self._folder, self._gateways = folder, gateways
         self._gateway_folder = folder
+        self._started: dict[str, asyncio.subprocess.Process] = {}
         self.members = [OnLoopback(NAMESPACE, f"chat-{number}") for number in range(rollouts)]
         self._stack = AsyncExitStack()
         self._workers = itertools.count(1)
@@ -184,7 +185,12 @@ class Loopback:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, env=os.environ | environment, stdout=log, stderr=log
             )
+        self._started[name] = process
         self._stack.push_async_callback(_end, process)
+
+    def ended(self) -> list[str]:
+        """Programs that ended by themselves: in a pod the kubelet would hide it by a restart."""
+        return [name for name, each in self._started.items() if each.returncode is not None]
 
     async def _start_gateway(self, index: int, number: int, url: str) -> None:
         member = self.members[index]

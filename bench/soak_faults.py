@@ -4,7 +4,8 @@ A real API server and etcd, the operator's program, gateways with real Envoy on
 loopback, and workers played here (see `bench.loopback`). A client asks all the while;
 a person edits the resource once a minute; `bench.faults` has what goes wrong. Then the
 same edits are made in a second world without faults. Ends with status 0 if no request
-failed and both worlds are in the same state. Figures go to build/soak-faults.json.
+failed, no program ended by itself and both worlds are in the same state. Figures go to
+build/soak-faults.json.
 Uses the loopback addresses of `bench.loopback`: not beside `make bench-abort`.
 """
 
@@ -103,8 +104,11 @@ async def soak(minutes: int, seed: int) -> JSON:
             world.asking.stopped = True
             await client
             pictures.append(await world.picture())
-            asked = {"answered": world.asking.answered, "failed": world.asking.failed}
-            report[part] = asked
+            report[part] = {
+                "answered": world.asking.answered,
+                "failed": world.asking.failed,
+                "ended": world.ended(),
+            }
     differing = sorted(
         key
         for key in pictures[0].keys() | pictures[1].keys()
@@ -114,7 +118,7 @@ async def soak(minutes: int, seed: int) -> JSON:
 
 
 def main() -> int:
-    """Exit status 1: a request failed, or the two worlds differ in the end."""
+    """Exit status 1: a request failed, a program ended, or the two worlds differ in the end."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=int, default=int(os.environ.get("MINUTES", "30")))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "1")))
@@ -123,10 +127,12 @@ def main() -> int:
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=1) + "\n")
     failed, answered = report["with_faults"]["failed"], report["with_faults"]["answered"]
+    ended = report["with_faults"]["ended"]
     print(f"{answered} requests answered, {len(failed)} failed: {failed[:5]}")
+    print(f"programs that ended though nobody killed them: {', '.join(ended) or 'none'}")
     print(f"differing in the end: {sorted(report['differing']) or 'nothing'}")
     print(f"written to {REPORT}, logs to {LOGS}")
-    return 1 if failed or report["differing"] else 0
+    return 1 if failed or ended or report["differing"] else 0
 
 
 if __name__ == "__main__":
