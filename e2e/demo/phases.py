@@ -27,7 +27,8 @@ FIRST_START_SECONDS = 600.0
 CANARY_START_SECONDS = 600.0
 """An engine that starts beside a loaded one took 86 s on two cores."""
 WEIGHT_SECONDS = 60.0
-VERDICT_SECONDS = 420.0
+VERDICT_SECONDS = 900.0
+"""Evidence comes by requests: at half a machine's usual speed the bad draft took 420 s."""
 REMOVAL_SECONDS = 180.0
 """Weight, streams, cluster, then a pod's own drain."""
 CONNECT_SECONDS = 3.0
