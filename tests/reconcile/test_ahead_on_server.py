@@ -38,12 +38,13 @@ class Slow(Client):
         super().__init__(*arguments, **settings)
         self.through = asyncio.Event()
         self.broken: Resource | None = None
+        self.error: Exception = Unavailable("503")
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, selector: str = "", **settings: Any
     ) -> tuple[list[JSON], str]:
         if labels.NAME in selector and resource is self.broken:
-            raise Unavailable("503")
+            raise self.error
         if labels.NAME not in selector and resource is not SPECULATIVE_DEPLOYMENT:
             await self.through.wait()
         return await super().list_all(resource, namespace, selector=selector, **settings)
@@ -158,13 +159,14 @@ async def test_an_edited_resource_waits_for_no_list(api_server: Server, world: W
         assert (await world.children()).keys() == before.keys()
 
 
+@pytest.mark.parametrize("error", [Unavailable("503"), KeyError("a bug")], ids=repr)
 async def test_what_can_not_be_read_ahead_waits_for_the_lists(
-    api_server: Server, world: World
+    api_server: Server, world: World, error: Exception
 ) -> None:
     await world.edit("edited", replicas=3)
     before = await world.get("edited")
     async with Slow(api_server.access) as slow, working(slow, world.namespace) as operation:
-        slow.broken = DEPLOYMENT
+        slow.broken, slow.error = DEPLOYMENT, error
         with pytest.raises(TimeoutError):
             await until(lambda: world.is_seen("edited"), 3.0)
         assert await world.get("edited") == before

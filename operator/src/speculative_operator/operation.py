@@ -24,7 +24,6 @@ from speculative_operator.cluster.resources import (
     Key,
 )
 from speculative_operator.cluster.sharing import Shared
-from speculative_operator.errors import OperatorError
 from speculative_operator.metrics.doorbell import Doorbell
 from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
@@ -182,9 +181,10 @@ class Operation:
         try:
             await read_children(self._client, self.stores, key)
             await self._look(reconciler, key)
-        except* OperatorError as errors:
-            # It is in the queue as well, whose passes know how to wait and whom to tell.
-            log.info("event=not-ahead object=%s/%s why=%r", *key, str(errors.exceptions[0]))
+        except Exception:
+            # As in the queue: one bad object stops no other. It is there as well, and its passes
+            # know how to wait and whom to tell.
+            log.exception("event=not-ahead object=%s/%s", *key)
 
     def _stands_alone(self, key: Key) -> bool:
         return stands_alone(self.stores[SPECULATIVE_DEPLOYMENT.kind].of(key)[key[1]])

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping
 
 from speculative_api import labels
-from speculative_api.v1alpha1 import GatewayMode
 from speculative_operator.cluster.client import Client
+from speculative_operator.cluster.companions import gateway_key
 from speculative_operator.cluster.reflector import Store
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT, Key
 from speculative_operator.errors import NotFound, Refused
@@ -18,9 +18,9 @@ from speculative_operator.errors import NotFound, Refused
 def stands_alone(parent: JSON) -> bool:
     """Whether its pass asks for nothing of other resources: no shared gateway, and no clean-up
     of a cache, which keeps what others use."""
-    spec = parent.get("spec") or {}
-    gateway, rollout = spec.get("gateway") or {}, spec.get("rollout") or {}
-    return gateway.get("mode") != GatewayMode.SHARED and not rollout.get("cleanUp")
+    namespace = parent["metadata"].get("namespace", "")
+    rollout = (parent.get("spec") or {}).get("rollout") or {}
+    return gateway_key(namespace, parent) is None and not rollout.get("cleanUp")
 
 
 async def read_children(client: Client, stores: Mapping[str, Store], key: Key) -> None:
