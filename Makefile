@@ -85,7 +85,7 @@ test: check test-fast test-server e2e test-vllm demo summary  ## set-up and ever
 summary:
 	@echo "passed: check, test-fast, test-server, e2e, test-vllm, demo (real vLLM)"
 	@echo "not run here: CLUSTER=current (needs a context of yours); measurements, by hand on a quiet machine:"
-	@echo "  make soak-properties soak-gateway bench-analysis bench-drift bench-abort bench-gateway bench-gateway-filters bench-scale bench-simulated-pod bench-scrape bench-adaptive"
+	@echo "  make soak-properties soak-gateway bench-analysis bench-drift bench-abort bench-gateway bench-gateway-filters bench-scale bench-takeover bench-simulated-pod bench-scrape bench-adaptive"
 	@if docker version >/dev/null 2>&1; then echo "  a Docker engine answers: CLUSTER=kind make demo runs on it"; \
 	  else echo "  CLUSTER=kind (no Docker engine answers here; its commands are tested)"; fi
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then \
@@ -135,6 +135,10 @@ bench-adaptive: .venv/synced  ## adaptive against fixed draft lengths on real vL
 # ARGS=--quick: a hundred; results in build/bench-scale.json
 bench-scale: .venv/synced  ## a thousand resources beside a bare loop, on an API server of its own
 	nice -n 10 $(BIN)/python -m bench.scale $(ARGS)
+
+.PHONY: bench-takeover
+bench-takeover: .venv/synced  ## from SIGTERM or kill -9 to the standby's first write; ARGS="--rounds 20"
+	$(BIN)/python -m bench.takeover $(ARGS)
 
 .PHONY: soak-faults
 # MINUTES=30 SEED=1; figures in build/soak-faults.json

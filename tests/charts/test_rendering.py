@@ -109,7 +109,7 @@ OF_SHARDS = tuple(lease_name(Shard(index, MOST_SHARDS)) for index in range(MOST_
 
 
 def writes_its_lease(names: tuple[str, ...]) -> set[tuple[str, tuple[str, ...]]]:
-    return {("create", ()), ("get", names), ("update", names)}
+    return {("create", ()), ("get", names), ("update", names), ("watch", names)}
 
 
 def test_it_writes_one_lease_for_all_namespaces_and_sees_those_of_single_ones(

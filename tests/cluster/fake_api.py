@@ -26,7 +26,7 @@ class FakeApi:
         self.version = 1
         self.mode = "live"
         """live, silent (accepts one and says nothing), mute (all of them), gone (410 event), ends
-        (closes at once)."""
+        (closes at once), forbidden."""
         self.refuse = 0
         """Answer the next so many requests with 503; -1: all."""
         self.hang = False
@@ -114,6 +114,8 @@ class FakeApi:
         return web.json_response(self.put(at, body), status=201 if known is None else 200)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
+        if self.mode == "forbidden":
+            return web.json_response({"message": "may not watch", "code": 403}, status=403)
         response = web.StreamResponse()
         await response.prepare(request)
         if self.mode == "ends":

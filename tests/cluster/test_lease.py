@@ -9,7 +9,7 @@ from tests.cluster.fake_api import FakeApi, a_client, a_fake_api
 from tests.cluster.waiting import until
 
 from speculative_operator.cluster.client import Client
-from speculative_operator.cluster.lease import INSTALLATION, Lease
+from speculative_operator.cluster.lease import INSTALLATION, Lease, Observed
 from speculative_operator.cluster.resources import CONFIG_MAP, LEASE
 from speculative_operator.errors import Unavailable
 
@@ -47,18 +47,83 @@ async def test_second_waits_until_the_first_releases() -> None:
         assert not waiting.done()
         await cancelled(holding)
         await first.release()
-        await asyncio.wait_for(waiting, 0.6)
+        await asyncio.wait_for(waiting, 10)
         assert holder(fake) == "b"
         assert fake.objects[PATH]["spec"]["leaseTransitions"] == 3
 
 
-async def test_dead_holder_is_replaced_after_one_duration_without_change() -> None:
+async def test_standby_sees_the_release_and_reads_nothing_before() -> None:
+    async with a_fake_api() as fake, a_client(fake) as client:
+        first, second = a_lease(client, "a", duration=600.0), a_lease(client, "b", duration=600.0)
+        await first.acquire()
+        waiting = asyncio.create_task(second.acquire())
+        await until(lambda: fake.watching)
+        first._period = 0.05
+        holding = asyncio.create_task(first.hold())
+        count = len(fake.requests)
+        await until(lambda: len(fake.requests) > count + 8)
+        assert {method for method, _ in fake.requests[count:]} == {"PUT"}
+        assert not waiting.done()
+        await cancelled(holding)
+        await first.release()
+        # Its next look of its own would be after a sixth of the duration: 100 seconds.
+        await asyncio.wait_for(waiting, 10)
+        assert holder(fake) == "b"
+
+
+async def test_lease_deleted_by_somebody_is_free() -> None:
+    async with a_fake_api() as fake, a_client(fake) as client:
+        await a_lease(client, "a", duration=600.0).acquire()
+        waiting = asyncio.create_task(a_lease(client, "b", duration=600.0).acquire())
+        await until(lambda: fake.watching)
+        fake.remove(PATH)
+        await asyncio.wait_for(waiting, 10)
+        assert holder(fake) == "b"
+
+
+@pytest.mark.parametrize("mode", ["live", "mute", "ends", "gone", "forbidden"])
+async def test_dead_holder_is_replaced_after_one_duration_without_change(mode: str) -> None:
     async with a_fake_api() as fake, a_client(fake) as client:
         await a_lease(client, "dead", duration=1.0).acquire()
+        fake.mode = mode
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await asyncio.wait_for(a_lease(client, "b", duration=1.0).acquire(), 3)
-        assert 0.9 <= loop.time() - began < 2.0
+        count = len(fake.requests)
+        await asyncio.wait_for(a_lease(client, "b", duration=1.0).acquire(), 10)
+        assert loop.time() - began >= 0.9
+        # A sixth of the duration between two attempts, whatever becomes of the watch.
+        assert len(fake.requests) - count < 20
+
+
+async def test_holder_seen_alive_only_by_watching_is_not_replaced() -> None:
+    async with a_fake_api() as fake, a_client(fake) as client:
+        first, second = a_lease(client, "a", duration=1.0), a_lease(client, "b", duration=1.0)
+        await first.acquire()
+        waiting = asyncio.create_task(second.acquire())
+        holding = asyncio.create_task(first.hold())
+        versions = set[str]()
+
+        def renewed() -> bool:
+            versions.add(fake.objects[PATH]["metadata"]["resourceVersion"])
+            return len(versions) > 12
+
+        await until(renewed)
+        assert holder(fake) == "a"
+        await cancelled(holding)
+        await cancelled(waiting)
+
+
+async def test_where_watches_are_refused_the_release_is_seen_by_asking() -> None:
+    async with a_fake_api() as fake, a_client(fake) as client:
+        fake.mode = "forbidden"
+        first = a_lease(client, "a")
+        await first.acquire()
+        waiting = asyncio.create_task(a_lease(client, "b").acquire())
+        count = len(fake.requests)
+        await until(lambda: len(fake.requests) > count + 2)
+        await first.release()
+        await asyncio.wait_for(waiting, 10)
+        assert holder(fake) == "b"
 
 
 async def test_a_renewal_is_one_request() -> None:
@@ -74,14 +139,15 @@ async def test_a_renewal_is_one_request() -> None:
 
 async def test_holder_behind_a_hung_server_ends_before_its_lease_does() -> None:
     async with a_fake_api() as fake, a_client(fake) as client:
-        loop = asyncio.get_running_loop()
-        lease = a_lease(client, "a")
+        lease = a_lease(client, "a", duration=2.0)
         await lease.acquire()
-        began = loop.time()
         fake.hang = True
-        await asyncio.wait_for(lease.hold(), 3)
-        assert loop.time() - began < 1.15
+        observer = Observed()
+        observer.see(fake.objects[PATH])
+        await asyncio.wait_for(lease.hold(), 10)
         assert not lease.valid
+        # Whoever saw the last renewal would have to wait on.
+        assert observer.left(fake.objects[PATH], installation="", foreign_seconds=0) > 0
 
 
 async def test_holder_whose_lease_was_taken_stops_at_once() -> None:

@@ -26,8 +26,9 @@ from speculative_operator.cluster.resources import LEASE, SPECULATIVE_DEPLOYMENT
 
 pytestmark = pytest.mark.cluster
 
-KILLED_SECONDS = 8.0
-TERMINATED_SECONDS = 2.0
+EXPIRY_SECONDS = 5.0 * 5 / 6
+"""What a hand-over without a release takes at least: the Lease's duration after its last renewal.
+How long each takes is measured by `make bench-takeover`, since busy machines add to it."""
 
 
 class Link:
@@ -187,8 +188,7 @@ async def test_never_both_write_whatever_happens_to_the_one_that_works(
             assert await asyncio.wait_for(b.wait(), 10) == 0
         assert unfenced(witness.writes()) == []
         print(f"{stopped=:.2f} {killed=:.2f} {cut=:.2f} {terminated=:.2f}")
-        assert max(stopped, killed, cut) < KILLED_SECONDS
-        assert terminated < TERMINATED_SECONDS
+        assert terminated < EXPIRY_SECONDS
         a.terminate()
         assert await asyncio.wait_for(a.wait(), 10) == 0
         lease = await client.get(LEASE, "kube-public", "speculative-operator")

@@ -4,7 +4,7 @@ Called by the reflectors, the lease and the pass. It knows no kinds beyond
 `resources`, keeps no state and retries nothing: retrying is the queue's job.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Self
 
@@ -223,9 +223,10 @@ class Client:
         *,
         resource_version: str,
         selector: str = "",
+        field: str = "",
         server_seconds: float = 300.0,
         silent_seconds: float = 70.0,
-    ) -> AsyncIterator[tuple[str, JSON]]:
+    ) -> AsyncGenerator[tuple[str, JSON]]:
         """Events (type, object) until the server ends the watch; bookmarks included.
 
         `silent_seconds` without a byte raise Silent: a half-open connection (kopf#585), or a
@@ -237,6 +238,7 @@ class Client:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, int(server_seconds))),
         } | ({"labelSelector": selector} if selector else {})
+        query |= {"fieldSelector": field} if field else {}
         timeout = aiohttp.ClientTimeout(
             total=server_seconds + silent_seconds,
             sock_connect=silent_seconds,

@@ -6,6 +6,9 @@ does; wall clocks of two machines are never compared). From three quarters of th
 duration after its last renewal on, `valid` is false: no write leaves the client
 any more, whatever this process was doing meanwhile, before anyone takes over.
 
+Whoever waits watches the Lease: it is seen when it is given away, and costs no reads
+before. The watch permits nothing by itself: what is taken was read a moment earlier.
+
 An operator of another installation is no stand-in: its images and defaults may
 differ. It takes over only after the Lease was left alone for `foreign_seconds`.
 
@@ -127,10 +130,51 @@ class Lease:
             left = await self._attempt()
             if left is None:
                 break
-            # At its expiry and not a period later: that is downtime.
-            await asyncio.sleep(min(self._period, max(0.01, left)))
+            await self._changes(left)
         self.held = True
         log.info("event=lease-acquired identity=%s", self._identity)
+
+    async def _changes(self, left: float) -> None:
+        """Until it is worth another attempt: given away, expired after `left` seconds without a
+        change, or not to be watched."""
+        pause = min(self._period, max(0.01, left))
+        if self._live is None or left <= self._period:
+            # At its expiry and not a period later: that is downtime.
+            await asyncio.sleep(pause)
+            return
+        events = self._client.watch(
+            LEASE,
+            self._namespace,
+            resource_version=str(self._live["metadata"]["resourceVersion"]),
+            field=f"metadata.name={self._name}",
+        )
+        clock = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(left) as limit, contextlib.aclosing(events):
+                async for event, live in events:
+                    if event == "DELETED":
+                        return
+                    if event != "BOOKMARK":
+                        if (left := self._left(live)) <= 0:
+                            return
+                        limit.reschedule(clock() + left)
+        except TimeoutError:
+            return
+        except ApiError as error:
+            # Asking now and then does as well, only later.
+            log.debug("event=lease-not-watched why=%r", str(error))
+        await asyncio.sleep(pause)
+
+    def _left(self, live: JSON) -> float:
+        """Seconds until the Lease of somebody else, as it is now, may be taken."""
+        self._observed.see(live)
+        left = self._observed.left(
+            live, installation=self._installation, foreign_seconds=self._foreign_seconds
+        )
+        foreign = installation_of(live) not in ("", self._installation)
+        holder = live.get("spec", {}).get("holderIdentity") or ""
+        self.foreign_holder = (holder or installation_of(live)) if foreign and left else ""
+        return left
 
     async def hold(self) -> None:
         """Renews until that did not succeed in time, and returns then."""
@@ -201,16 +245,8 @@ class Lease:
             self._live = await self._client.create(LEASE, body, timeout_seconds=seconds)
             return None
         self._live = live
-        self._observed.see(live)
-        holder = live.get("spec", {}).get("holderIdentity") or ""
-        if holder != self._identity:
-            left = self._observed.left(
-                live, installation=self._installation, foreign_seconds=self._foreign_seconds
-            )
-            foreign = installation_of(live) not in ("", self._installation)
-            self.foreign_holder = (holder or installation_of(live)) if foreign and left else ""
-            if left > 0:
-                return left
+        if self._is_anothers() and (left := self._left(live)) > 0:
+            return left
         body = self._body(live, holder=self._identity)
         self._live = await self._client.replace(LEASE, body, timeout_seconds=seconds)
         return None
