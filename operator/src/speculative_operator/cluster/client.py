@@ -201,8 +201,7 @@ class Client:
 
         Children come without managedFields, which are half of a list and read by nobody here.
         """
-        query = {"limit": str(page)} | ({"labelSelector": selector} if selector else {})
-        query |= {"fieldSelector": field} if field else {}
+        query = {"limit": str(page)} | _selecting(selector, field)
         items: list[JSON] = []
         while True:
             path = resource.path(namespace)
@@ -237,8 +236,8 @@ class Client:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, int(server_seconds))),
-        } | ({"labelSelector": selector} if selector else {})
-        query |= {"fieldSelector": field} if field else {}
+        }
+        query |= _selecting(selector, field)
         timeout = aiohttp.ClientTimeout(
             total=server_seconds + silent_seconds,
             sock_connect=silent_seconds,
@@ -380,6 +379,11 @@ def _replacing(old: JSON, new: JSON) -> JSON:
         else:
             patch[key] = value
     return patch
+
+
+def _selecting(labels: str, fields: str) -> dict[str, str]:
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: selector for name, selector in selectors.items() if selector}
 
 
 def _decoded(text: bytes) -> JSON:
