@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.cluster.fake_api import a_client, a_fake_api
 
-from speculative_operator.cluster.client import _replacing, error_of
 from speculative_operator.cluster.resources import CONFIG_MAP, DEPLOYMENT, SPECULATIVE_DEPLOYMENT
+from speculative_operator.cluster.wire import error_of, replacing
 from speculative_operator.errors import (
     ApiError,
     Conflict,
@@ -91,7 +91,7 @@ async def test_refused_connection_is_unavailable_and_observed() -> None:
     ],
 )
 def test_merge_patch_leaves_nothing_of_the_old(old: dict[str, Any], new: dict[str, Any]) -> None:
-    patch = _replacing(old, new)
+    patch = replacing(old, new)
     assert merged(old, patch) == new
 
 

@@ -6,7 +6,7 @@ Called by the reflectors, the lease and the pass. It knows no kinds beyond
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import aiohttp
 import orjson
@@ -21,30 +21,23 @@ from speculative_operator.cluster.resources import (
     SPECULATIVE_DEPLOYMENT,
     Resource,
 )
+from speculative_operator.cluster.wire import (
+    decoded,
+    error_of,
+    event_of,
+    replacing,
+    selecting,
+)
 from speculative_operator.errors import (
     ApiError,
     Conflict,
-    Gone,
     NotFound,
-    NotReadable,
-    Refused,
     Silent,
     Unavailable,
 )
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 MERGE_PATCH: Final = "application/merge-patch+json"
-
-_ERRORS: Final[Mapping[int, type[ApiError]]] = {
-    400: Refused,
-    403: Refused,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    422: Refused,
-}
-_NOT_APPLICABLE: Final = ("failed to create typed patch object", "failed to convert new object")
-"""What server-side apply says, with 500, about an unknown field or a value of the wrong type."""
 
 _QUESTIONS: Final = frozenset({"review"})
 """Verbs that change nothing although they are POSTs."""
@@ -62,16 +55,6 @@ def _ignore(verb: str, kind: str, status: int) -> None:
 
 def _open_fence() -> bool:
     return True
-
-
-def error_of(status: int, message: str) -> ApiError:
-    """The error for an HTTP status."""
-    found: type[ApiError] = _ERRORS.get(status, ApiError)
-    if status == 500 and any(sign in message for sign in _NOT_APPLICABLE):
-        found = Refused
-    elif status in (0, 429) or status >= 500:
-        found = Unavailable
-    return found(message, status)
 
 
 class Client:
@@ -173,7 +156,7 @@ class Client:
             raise Unavailable(f"{verb} {path}: {type(error).__name__} {error}") from error
         finally:
             self._observe(verb, resource.kind, status)
-        answer = _decoded(text)
+        answer = decoded(text)
         if status >= 400:
             message = answer.get("message", text[:512].decode(errors="replace"))
             raise error_of(status, f"{verb} {path}: {status} {message}")
@@ -201,7 +184,7 @@ class Client:
 
         Children come without managedFields, which are half of a list and read by nobody here.
         """
-        query = {"limit": str(page)} | _selecting(selector, field)
+        query = {"limit": str(page)} | selecting(selector, field)
         items: list[JSON] = []
         while True:
             path = resource.path(namespace)
@@ -237,7 +220,7 @@ class Client:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, int(server_seconds))),
         }
-        query |= _selecting(selector, field)
+        query |= selecting(selector, field)
         timeout = aiohttp.ClientTimeout(
             total=server_seconds + silent_seconds,
             sock_connect=silent_seconds,
@@ -250,7 +233,7 @@ class Client:
                 if response.status != 200:
                     raise error_of(response.status, f"watch {path}: {await response.text()}")
                 async for line in lines_of(response.content):
-                    yield _event(line, path)
+                    yield event_of(line, path)
         except aiohttp.SocketTimeoutError as error:
             raise Silent(f"watch {path}: silent for {silent_seconds:g} s") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -341,7 +324,7 @@ class Client:
         gone = {key: None for key in thing.get("status", {}) if key not in status}
         body = {
             "metadata": {key: metadata[key] for key in ("uid", "resourceVersion")},
-            "status": _replacing(thing.get("status", {}), status) | gone,
+            "status": replacing(thing.get("status", {}), status) | gone,
         }
         answer = await self.request(
             "patch-status", resource, "PATCH", path, body=body, content_type=MERGE_PATCH
@@ -367,40 +350,3 @@ class Client:
     async def emit(self, body: JSON) -> None:
         """Creates an Event."""
         await self.create(EVENT, body)
-
-
-def _replacing(old: JSON, new: JSON) -> JSON:
-    """A merge patch that turns `old` into `new`: keys that went become null, at every depth."""
-    patch: JSON = {}
-    for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            patch[key] = _replacing(before, value) | {k: None for k in before if k not in value}
-        else:
-            patch[key] = value
-    return patch
-
-
-def _selecting(labels: str, fields: str) -> dict[str, str]:
-    selectors = {"labelSelector": labels, "fieldSelector": fields}
-    return {name: selector for name, selector in selectors.items() if selector}
-
-
-def _decoded(text: bytes) -> JSON:
-    try:
-        found = orjson.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _event(line: bytes, path: str) -> tuple[str, JSON]:
-    try:
-        event: dict[str, Any] = orjson.loads(line)
-        kind, thing = event["type"], event["object"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise NotReadable(f"watch {path}: not an event: {line[:200]!r}") from error
-    if kind == "ERROR":
-        code = int(thing.get("code", 0))
-        raise error_of(code, f"watch {path}: {code} {thing.get('message', '')}")
-    return kind, thing
