@@ -162,7 +162,7 @@ async def test_holder_whose_lease_was_taken_stops_at_once() -> None:
         taken = fake.objects[PATH] | {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 30}}
         fake.put(PATH, taken)
         lease._period = 0.05
-        await asyncio.wait_for(lease.hold(), 3)
+        await asyncio.wait_for(lease.hold(), 10)
         assert not lease.valid
         assert holder(fake) == "b"
 
@@ -184,9 +184,9 @@ async def test_lost_lease_can_be_acquired_again() -> None:
         lease = a_lease(client, "a")
         await lease.acquire()
         fake.refuse = -1
-        await asyncio.wait_for(lease.hold(), 3)
+        await asyncio.wait_for(lease.hold(), 10)
         fake.refuse = 0
-        await asyncio.wait_for(lease.acquire(), 1)
+        await asyncio.wait_for(lease.acquire(), 10)
         assert lease.valid
 
 
@@ -211,7 +211,7 @@ async def test_another_installation_takes_over_what_was_left_alone() -> None:
     async with a_fake_api() as fake, a_client(fake) as client:
         await a_lease(client, "x/1", installation="x", duration=0.3).acquire()
         other = a_lease(client, "y/1", installation="y", duration=0.3, foreign_seconds=0.6)
-        await asyncio.wait_for(other.acquire(), 3)
+        await asyncio.wait_for(other.acquire(), 10)
         assert fake.objects[PATH]["metadata"]["annotations"][INSTALLATION] == "y"
         assert other.foreign_holder == ""
 
