@@ -1,7 +1,8 @@
 """What one look at a worker costs, in processor time: `python -m bench.scrape`.
 
-On the engine's side: real vLLM renders its whole `/metrics` (`scrape_engine`; in
-the local cluster's image, or this machine's vLLM). On the worker's: that page is
+On the engine's side: real vLLM renders its `/metrics`, and the series of it that a worker
+asks for (`scrape_engine`; in the local cluster's image, or this machine's vLLM). On the worker's:
+the latter is
 fetched from a loopback server, read, and answered as digest or as the worker's own
 `/metrics`, by the worker's own code, over HTTP; the server that stands in for the
 engine, and the client, are other processes, so only the worker's time is counted.
@@ -21,16 +22,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 from bench.vllm_here import REPOSITORY, has_vllm, in_a_container, no_image
 from tests.ports import free_ports
 
-from speculative_api.engine_tables import all_metrics
+from speculative_api.engine_metrics import LOAD_SERIES, SERIES
 from speculative_api.worker import WorkerConfig
 from speculative_worker import engine_client
 from speculative_worker.engine_client import EngineClient
 from speculative_worker.probes import ProbeServer
 from speculative_worker.settings import Settings
+from speculative_worker.simulate.metrics import only
 from speculative_worker.state import Phase, WorkerState
 
 REPORT = Path("build/bench-scrape.json")
@@ -42,19 +45,22 @@ class _Page(http.server.BaseHTTPRequestHandler):
     """The engine's `/metrics`, as it was rendered."""
 
     protocol_version = "HTTP/1.1"
-    text = b""
+    text = ""
 
     def do_GET(self) -> None:
+        text = self.text
+        if names := parse_qs(self.path.partition("?")[2]).get("name[]"):
+            text = only(text, frozenset(names))
         self.send_response(200)
-        self.send_header("Content-Length", str(len(self.text)))
+        self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
-        self.wfile.write(self.text)
+        self.wfile.write(text.encode())
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""
 
 
-def _serve(port: int, text: bytes, ready: Any) -> None:
+def _serve(port: int, text: str, ready: Any) -> None:
     _Page.text = text
     server = http.server.ThreadingHTTPServer(("127.0.0.1", port), _Page)
     ready.set()
@@ -84,7 +90,7 @@ def _process(target: Any, *arguments: Any) -> Iterator[Any]:
         process.join()
 
 
-async def _of_worker(page: bytes, times: int) -> dict[str, Any]:
+async def _of_worker(page: str, times: int) -> dict[str, Any]:
     engine_port, worker_port = free_ports(2)
     speculation = {"method": "NGram", "numSpeculativeTokens": 5}
     told: dict[str, Any] = {
@@ -134,10 +140,8 @@ def _of_engine(times: int) -> dict[str, Any] | None:
     """None, after saying why, where there is no vLLM."""
     words = ["/repository/bench/scrape_engine.py", "/bench-models/SmolLM2-135M-Instruct"]
     words += [f"/repository/{PAGE}", str(times), f"/repository/{ENGINE}"]
-    # With the series that a worker reads, as prometheus_client's server takes `?name[]=`.
-    suffixes = ("", "_total", "_bucket", "_sum", "_count")
-    names = [name + end for each in all_metrics().values() for name in each for end in suffixes]
-    words.append(json.dumps(names))
+    sets = {"what a digest is made of": SERIES, "the load alone": LOAD_SERIES}
+    words.append(json.dumps({said: sorted(names) for said, names in sets.items()}))
     if has_vllm():
         local = [str(REPOSITORY / "bench/scrape_engine.py"), "models/SmolLM2-135M-Instruct"]
         local += [str(PAGE), str(times), str(ENGINE), words[-1]]
@@ -164,7 +168,7 @@ def main() -> None:
     page: Path = arguments.page or PAGE
     if not page.exists():
         raise SystemExit("no page to read: give one with --page")
-    worker = asyncio.run(_of_worker(page.read_bytes(), arguments.times))
+    worker = asyncio.run(_of_worker(page.read_text(), arguments.times))
     report = {"engine": engine, "worker": worker, "times": arguments.times}
     REPORT.write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report, indent=2))

@@ -191,6 +191,10 @@ def test_the_engine_refuses_nonsense(release):
     assert release["parsed"]["nonsense"].startswith("ValidationError")
 
 
+def test_the_page_of_metrics_is_only_of_the_series_that_are_asked_for(release):
+    assert release["named"] == ['vllm:first{engine="0"} 1.0']
+
+
 def test_the_methods_of_the_table_are_those_of_the_release(release):
     facts = facts_of(release["version"])
     ours = {*facts.methods.values(), *facts.aliases}

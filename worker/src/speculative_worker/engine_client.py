@@ -1,18 +1,22 @@
 """What the worker asks its own engine over HTTP: health, metrics, warm-up requests."""
 
 import asyncio
+import functools
 import json
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from speculative_api.engine_metrics import Reading, reading
+from speculative_api.engine_metrics import LOAD_SERIES, SERIES, Load, Reading, reading
 from speculative_worker.http_client import HttpClient, HttpError
+from speculative_worker.log import log
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+_PAGE: Final = "/metrics"
 _SHORT_SECONDS: Final = 5.0
 _COMPLETION_SECONDS: Final = 600.0
 _CACHE_SECONDS: Final = 1.0
@@ -33,6 +37,8 @@ class EngineClient:
         self._read_at = float("-inf")
         self._sampled_at = 0.0
         self._reading: Reading | None = None
+        self._takes_names = True
+        """Until it was seen to answer them with nothing, and without them with something."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,14 +66,18 @@ class EngineClient:
         """
         async with self._lock:
             if self._reading is None or time.monotonic() - self._read_at > _CACHE_SECONDS:
-                self._reading = await self._fresh()
+                self._reading = await self._fresh(SERIES)
                 self._read_at = time.monotonic()
                 self._sampled_at = time.time()
             return self._reading, self._sampled_at
 
     async def fresh_sample(self) -> Reading:
         """The engine's metrics now. Raises `EngineSilent`."""
-        return await self._fresh()
+        return await self._fresh(SERIES)
+
+    async def load(self) -> Mapping[str, Load]:
+        """Work of each engine now: a small page, for who looks often. Raises `EngineSilent`."""
+        return (await self._fresh(LOAD_SERIES)).loads
 
     async def complete(self, request: dict[str, Any]) -> tuple[int, str]:
         """One completion request: status and body. Raises `EngineSilent`."""
@@ -80,14 +90,37 @@ class EngineClient:
             raise EngineSilent(str(error)) from error
         return status, body.decode(errors="replace")
 
-    async def _fresh(self) -> Reading:
+    async def _fresh(self, series: frozenset[str]) -> Reading:
+        if self._takes_names:
+            # Rendering its whole page costs an engine several times as much.
+            status, page = await self._get(_asked(series))
+            if status == 200 and (found := reading(page)).loads:
+                return found
+        status, page = await self._get(_PAGE)
+        if status != 200:
+            raise EngineSilent(f"{_PAGE} answered {status}")
+        found = reading(page)
+        if found.loads and self._takes_names:
+            self._takes_names = False
+            log("metrics-whole", because="the engine does not answer names of series")
+        return found
+
+    async def _get(self, path: str) -> tuple[int, str]:
         try:
-            status, body = await self._http.get("/metrics", seconds=_SHORT_SECONDS)
+            status, body = await self._http.get(path, seconds=_SHORT_SECONDS)
         except HttpError as error:
             raise EngineSilent(str(error)) from error
-        if status != 200:
-            raise EngineSilent(f"/metrics answered {status}")
-        return reading(body.decode(errors="replace"))
+        return status, body.decode(errors="replace")
+
+
+@functools.cache
+def _asked(series: frozenset[str]) -> str:
+    """The path of a page of these series alone.
+
+    Not the path without the slash: there another server answers first, which takes no names
+    (vllm/entrypoints/serve/instrumentator/metrics.py, 0.18 to 0.32; prometheus_client/asgi.py).
+    """
+    return f"{_PAGE}/?" + urlencode([("name[]", name) for name in sorted(series)])
 
 
 def _unverified() -> "SSLContext":

@@ -7,11 +7,11 @@ answer is a stall, which drops readiness.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from speculative_api.engine_metrics import Histogram, Reading
+from speculative_api.engine_metrics import Histogram, Load, Reading
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.log import log
 
@@ -28,13 +28,10 @@ def heartbeat_request(model: str) -> dict[str, Any]:
     return {"model": model, "prompt": [_TOKEN], "max_tokens": 1, "temperature": 0}
 
 
-def is_idle(found: Reading, since: Reading) -> bool:
-    """Whether nothing runs, waits or was generated between two looks."""
-    return (
-        found.running == 0
-        and found.waiting == 0
-        and found.generated_tokens == since.generated_tokens
-    )
+def is_idle(found: Mapping[str, Load], since: Mapping[str, Load]) -> bool:
+    """Whether nothing runs or waits at two looks, and nothing was generated between them."""
+    free = all(load.running == load.waiting == 0 for load in found.values())
+    return bool(found) and free and found == since
 
 
 def difference(after: Reading, before: Reading) -> Reading:
@@ -101,24 +98,17 @@ class Heartbeat:
 
     async def run(self, silent: Callable[[str | None], None]) -> None:
         """Beats for ever; `silent` gets the rule of a stall, or None once an answer came."""
-        before: Reading | None = None
+        before: Mapping[str, Load] = {}
         while True:
             await asyncio.sleep(self._period_seconds)
             try:
-                found = await self._client.fresh_sample()
+                found = await self._client.load()
+                if is_idle(found, before):
+                    await self._beat(await self._client.fresh_sample(), silent)
+                    found = await self._client.load()
             except EngineSilent:
-                before = None  # the progress rule speaks for an engine without metrics
-                continue
-            if before is not None and is_idle(found, before):
-                await self._beat(found, silent)
-                found = await self._look(found)
+                found = {}  # the progress rule speaks for an engine without metrics
             before = found
-
-    async def _look(self, otherwise: Reading) -> Reading:
-        try:
-            return await self._client.fresh_sample()
-        except EngineSilent:
-            return otherwise
 
     async def _beat(self, before: Reading, silent: Callable[[str | None], None]) -> None:
         started, self._held = time.monotonic(), before

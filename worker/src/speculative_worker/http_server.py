@@ -36,6 +36,8 @@ class Request:
     """`x-request-id` as it came; empty where there is none."""
     takes_gzip: bool = False
     """Whether the answer may be compressed."""
+    query: str = ""
+    """Without the question mark, as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +190,15 @@ class _Connection(asyncio.Protocol):
         assert head is not None  # noqa: S101 (a message ends after its head)
         peer = self._transport.get_extra_info("peername")
         headers = dict(head.headers)
-        target = head.target.decode("ascii", "replace")
+        path, _, query = head.target.decode("ascii", "replace").partition("?")
         request = Request(
             method=head.method.decode("ascii", "replace"),
-            path=target.partition("?")[0],
+            path=path,
             body=bytes(self._body),
             peer=peer[0] if peer else "",
             id=headers.get(b"x-request-id", b"").decode("ascii", "replace"),
             takes_gzip=_takes_gzip(headers.get(b"accept-encoding", b"")),
+            query=query,
         )
         try:
             await self._write(await self._handler(request))

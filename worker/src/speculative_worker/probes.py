@@ -9,6 +9,8 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from speculative_api.engine_metrics import Reading, cache_usage, counters, latencies
 from speculative_api.worker import Digest
 from speculative_worker.adapting import state_of
@@ -87,29 +89,33 @@ def digest_of(
     """The digest; without a reading its counters are absent."""
     speculation = settings.config.speculation
     tokens = speculation.num_speculative_tokens
-    figures: dict[str, Any] = {}
-    if reading is not None and not reading.torn:
+    known: dict[str, Any] = {
+        "pod": settings.pod,
+        "revision": settings.revision,
+        "ready": state.is_ready,
+        "draining": state.phase is Phase.DRAINING,
+        "stalled": state.stalled_since is not None,
+        "phase": state.phase.value,
+        "phase_detail": state.phase_detail,
+        "commits": dict(state.commits),
+        "engine_started_at": state.engine_started_at,
+        "sampled_at": sampled_at,
+        "method": speculation.method,
+        "num_speculative_tokens": tokens,
+        "adaptive": state_of(settings.config, state.adapting),
+    }
+    if reading is None or reading.torn:
+        return Digest(**known)
+    try:
         figures = {
             **counters(reading, num_speculative_tokens=tokens),
             **cache_usage(reading),
             **latencies(reading),
         }
-    return Digest(
-        pod=settings.pod,
-        revision=settings.revision,
-        ready=state.is_ready,
-        draining=state.phase is Phase.DRAINING,
-        stalled=state.stalled_since is not None,
-        phase=state.phase.value,
-        phase_detail=state.phase_detail,
-        commits=dict(state.commits),
-        engine_started_at=state.engine_started_at,
-        sampled_at=sampled_at,
-        method=speculation.method,
-        num_speculative_tokens=tokens,
-        adaptive=state_of(settings.config, state.adapting),
-        **figures,
-    )
+        return Digest(**known, **figures)
+    except ValidationError:
+        # Figures that can't be true are none; what the worker knows itself still stands.
+        return Digest(**known)
 
 
 def _compressed(answer: Response) -> Response:

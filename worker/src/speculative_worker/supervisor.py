@@ -250,7 +250,7 @@ class Worker:
         samples: deque[Sample] = deque(maxlen=STALL_SAMPLES)
         while True:
             try:
-                samples.append((await self._client.fresh_sample()).loads)
+                samples.append(await self._client.load())
             except EngineSilent:
                 samples.append(None)
             found = stall(list(samples), period_seconds=period_seconds) or self._silence
@@ -287,12 +287,10 @@ class Worker:
 
     async def _open_requests(self) -> int | None:
         try:
-            reading = await self._client.fresh_sample()
+            loads = await self._client.load()
         except EngineSilent:
             return None
-        if reading.running is None or reading.waiting is None:
-            return None
-        return reading.running + reading.waiting
+        return sum(load.running + load.waiting for load in loads.values()) if loads else None
 
     async def _engine_failure(self, engine: Engine) -> WorkerFailure:
         code = await engine.wait()

@@ -6,7 +6,7 @@ no spec-decode families at all, as in vLLM.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, Literal
 
 _TTFT_BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 40.0, 160.0)
@@ -139,6 +139,12 @@ class EngineMetrics:
             ("emitted_tokens", emitted),
         ):
             yield from _one(f"{prefix}_num_{name}_total", "counter", labels, value)
+
+
+def only(page: str, names: Collection[str]) -> str:
+    """Those series of a page, as vLLM's `/metrics/?name[]=…` has them."""
+    lines = page.splitlines(keepends=True)
+    return "".join(line for line in lines if line.partition("{")[0] in names)
 
 
 def _one(name: str, kind: str, labels: str, value: float) -> Iterator[str]:

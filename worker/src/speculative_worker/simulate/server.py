@@ -19,6 +19,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
 
 from speculative_worker.adaptive.report import Report, settings_from
 from speculative_worker.http_server import HttpServer, Request, Response, json_response
@@ -26,6 +27,7 @@ from speculative_worker.simulate.calls import BadRequest, Call, body_of
 from speculative_worker.simulate.faults import Fault, Faults, fault_from
 from speculative_worker.simulate.generation import Batch
 from speculative_worker.simulate.lengths import Lengths
+from speculative_worker.simulate.metrics import only
 from speculative_worker.simulate.plan import BadPlan, Plan, plan_from
 
 if TYPE_CHECKING:
@@ -57,8 +59,8 @@ class SimulatedEngine:
                 return Response(content_type="text/plain")
             case "GET", "/v1/models":
                 return self._models()
-            case "GET", "/metrics":
-                return self._metrics()
+            case "GET", "/metrics" | "/metrics/":
+                return self._metrics(request)
             case "POST", "/v1/chat/completions":
                 return await self._generate(request, chat=True)
             case "POST", "/v1/completions":
@@ -79,13 +81,15 @@ class SimulatedEngine:
         }
         return json_response({"object": "list", "data": [model]})
 
-    def _metrics(self) -> Response:
+    def _metrics(self, request: Request) -> Response:
         now = time.monotonic()
         if self.faults.found("EmptyMetrics", now):
             return Response(content_type="text/plain")
         if self.faults.found("HtmlMetrics", now):
             return Response(body=_HTML, content_type="text/html")
         text = self.batch.render_metrics()
+        if request.path.endswith("/") and (names := parse_qs(request.query).get("name[]")):
+            text = only(text, frozenset(names))
         return Response(body=text.encode(), content_type="text/plain; charset=utf-8")
 
     def _control(self, request: Request) -> Response:
