@@ -217,11 +217,15 @@ class Loopback:
     # What controllers and kubelets would do.
 
     async def _follow(self) -> None:
+        told = ""
         while True:
             try:
                 await self._once()
+                told = ""
             except ApiError as error:
-                print(f"following: {error}", file=sys.stderr)
+                if told != (told := type(error).__name__):
+                    # A server that is away for a minute is one line, not hundreds.
+                    print(f"following: {error}", file=sys.stderr)
             await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _once(self) -> None:
