@@ -10,6 +10,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 TOOL := $(PYTHON) -m e2e.cluster
 BIN := .venv/bin
+# Containers often forbid Python to keep what it compiled: half of the time that tests take.
+COMPILED := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
 SOURCES := crds operator gateway worker cli e2e tests bench
 GENERATED := crds/speculativedeployments.yaml charts/speculative-operator/files/crd.yaml docs/crd.md
 
@@ -57,8 +59,8 @@ check: .venv/synced  ## format, lint, types, import rules, generated files
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/mypy -p e2e.cluster
-	$(BIN)/lint-imports
-	$(BIN)/python -m speculative_api --check $(GENERATED)
+	$(COMPILED) $(BIN)/lint-imports
+	$(COMPILED) $(BIN)/python -m speculative_api --check $(GENERATED)
 
 generate: .venv/synced  ## write the CRD and its reference
 	$(BIN)/python -m speculative_api $(GENERATED)
@@ -67,18 +69,18 @@ golden: .venv/synced  ## write the golden files; review the diff
 	$(BIN)/python -m tests.golden
 
 test-fast: .venv/synced  ## no cluster, a minute and a half on two cores
-	$(BIN)/pytest tests -m "not cluster and not slow and not soak" -q -n auto --dist worksteal
+	$(COMPILED) $(BIN)/pytest tests -m "not cluster and not slow and not soak" -q -n auto --dist worksteal
 
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
-	$(BIN)/pytest tests -m "(cluster or slow) and not vllm" -n 2 --dist loadfile
+	$(COMPILED) $(BIN)/pytest tests -m "(cluster or slow) and not vllm" -n 2 --dist loadfile
 
 test-vllm: .venv/synced images  ## what is rendered, read by five releases' own configuration classes
 	$(TOOL) engines
-	$(BIN)/pytest tests -m vllm
+	$(COMPILED) $(BIN)/pytest tests -m vllm
 
 e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulated engines
 	$(TOOL) groups
-	$(BIN)/pytest e2e -m "not vllm"
+	$(COMPILED) $(BIN)/pytest e2e -m "not vllm"
 
 test: check test-fast test-server e2e test-vllm demo summary  ## set-up and every test there is
 
@@ -97,7 +99,7 @@ summary:
 PROPERTIES := $(shell grep -rl "^from hypothesis" tests --include=test_*.py)
 .PHONY: soak-properties soak-gateway
 soak-gateway: .venv/synced  ## answers of minutes through the real Envoy
-	$(BIN)/pytest tests/gateway -m soak
+	$(COMPILED) $(BIN)/pytest tests/gateway -m soak
 
 soak-properties: .venv/synced  ## the property tests over new random worlds, ROUNDS times (10)
 	for round in $$(seq $(or $(ROUNDS),10)); do \

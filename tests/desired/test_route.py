@@ -21,7 +21,7 @@ from speculative_operator.decision import Copies, Decision, Share
 from speculative_operator.desired.revision import parse
 from speculative_operator.desired.route import next_route, route_config_map
 from speculative_operator.rollout.decide import decide
-from speculative_operator.snapshot import Snapshot
+from speculative_operator.snapshot import GatewayPod, Snapshot
 
 STABLE, CANARY = some_words(4), some_words(6)
 STATUS = a_status(stable=STABLE, canary=CANARY)
@@ -79,6 +79,25 @@ def test_a_deleted_config_map_leaves_the_sequence_in_status() -> None:
     status = a_status(stable=STABLE, routeSequence=41)
     decision = decide(a_snapshot(status=status, revisions=[a_record(STABLE)]))
     assert decision.status.route_sequence == 41
+
+
+@pytest.mark.parametrize(
+    ("gateways", "known"),
+    [
+        ([], 0),
+        ([replace(a_gateway(answered=False), address="")], 0),
+        ([a_gateway(answered=False)], 17),
+        ([a_gateway({STABLE.hash: 100}, sequence=16)], 17),
+    ],
+    ids=["no pod", "a pod not started yet", "a silent pod", "a pod that lags"],
+)
+def test_status_knows_the_sequence_as_soon_as_a_gateway_may_use_it(
+    gateways: list[GatewayPod], known: int
+) -> None:
+    status = a_status(stable=STABLE)
+    route = next_route(the_world(), decided((STABLE.hash, 100))).model_copy(update={"sequence": 17})
+    world = a_snapshot(status=status, route=route, gateways=gateways, revisions=[a_record(STABLE)])
+    assert decide(world).status.route_sequence == known
 
 
 def test_the_default_is_stable_also_when_the_canary_has_everything() -> None:

@@ -2,15 +2,17 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import openai
 import pytest
 from tests.gateway.backends import Backend
 from tests.gateway.harness import STABLE, Gateway, backend, cluster
 
 from speculative_api import gateway
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
@@ -18,8 +20,11 @@ ALICE = "alice-secret-key-1"
 STREAMS = 1000
 
 
-def client(proxy: Gateway, key: str = ALICE) -> openai.AsyncOpenAI:
+def client(proxy: Gateway, key: str = ALICE) -> "openai.AsyncOpenAI":
     """As from the documentation, with another address."""
+    # Loading it takes a second, which whoever only collects these tests need not wait for.
+    import openai
+
     return openai.AsyncOpenAI(
         base_url=f"http://127.0.0.1:{proxy.port}/v1", api_key=key, max_retries=0
     )
@@ -49,6 +54,8 @@ async def test_openai_s_client_asks_and_streams(proxy: Gateway, stable: Backend)
 
 
 async def test_openai_s_client_knows_our_errors(proxy: Gateway, stable: Backend) -> None:
+    import openai
+
     limit = gateway.RateLimit(requests_per_minute_per_key=1)
     await guarded(proxy, stable, rate_limit=limit)
     asked: dict[str, Any] = {"model": "m", "messages": []}

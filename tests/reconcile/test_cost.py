@@ -86,10 +86,10 @@ class World:
         return [t for kind in CHILDREN for t in self.stores[kind.kind].of(KEY).values()]
 
 
-async def test_a_new_resource_costs_one_request_per_child_and_two_writes_of_status() -> None:
+async def test_a_new_resource_costs_one_request_per_child_and_one_write_of_status() -> None:
     world = World()
     sent = await world.passes(2)
-    assert sent == {"create": len(world.children()), "patch-status": 2, "event": 1}
+    assert sent == {"create": len(world.children()), "patch-status": 1, "event": 1}
     assert await world.passes(1) == {}
 
 

@@ -353,7 +353,9 @@ class SpeculativeDeploymentStatus(Model):
         description="Promote annotation that was there when the last trial began: not meant for "
         "it.",
     )
-    route_sequence: int = Field(default=0, description="Sequence of the route last written.")
+    route_sequence: int = Field(
+        default=0, description="Highest sequence of a route that a gateway may have used."
+    )
     replicas: int = Field(default=0, description="Serving accelerated pods.")
     selector: str = Field(
         default="", max_length=1024, description="Label selector of those pods, for scalers."

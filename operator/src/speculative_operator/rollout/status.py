@@ -83,15 +83,21 @@ def published(snapshot: Snapshot, assessment: Assessment) -> SpeculativeDeployme
             "conditions": conditions,
             "stable": stable,
             "canary": canary,
-            # Never lower: an agent refuses a route older than the one it uses.
-            "route_sequence": max(
-                status.route_sequence, snapshot.route.sequence if snapshot.route else 0
-            ),
+            "route_sequence": max(status.route_sequence, _sequence_in_use(snapshot)),
             "replicas": scale_replicas(snapshot, serving),
             "selector": scale_selector(snapshot, serving),
             "message": progressing.message[:1000],
         }
     )
+
+
+def _sequence_in_use(snapshot: Snapshot) -> int:
+    """Of the newest route that an agent may use and would not go back from; 0 while none can.
+
+    A new resource is spared a second write of status, which for a thousand of them is noticed.
+    """
+    started = any(gateway.address for gateway in snapshot.gateways)
+    return snapshot.route.sequence if snapshot.route is not None and started else 0
 
 
 def _unready_since(snapshot: Snapshot, canary: CanaryStatus) -> str | None:
