@@ -46,11 +46,12 @@ def read(raw: dict[str, Any], *, name: str, settings: Settings) -> ReadSpec | Un
         spec = SpeculativeDeploymentSpec.model_validate(raw)
     except ValidationError as error:
         return Unreadable(sentence(error))
+    words = words_of(spec)
     return ReadSpec(
         spec=spec,
-        words=words_of(spec),
+        words=words,
         findings=(
-            *checks.findings(spec, name=name, settings=settings),
+            *checks.findings(spec, name=name, settings=settings, words=words),
             *engine_findings(spec),
             *rollout_findings(spec),
         ),

@@ -119,7 +119,8 @@ class Applier:
                 self._note(await self._client.create(resource, body))
             else:
                 sent = with_digest(body, created=True)
-                self._written(body, await self._client.create(resource, sent), key)
+                answer = await self._client.create(resource, sent)
+                self._written(body, answer, key, wanted=said_digest(sent)[0])
         except (Conflict, Refused):
             return await self._create_with_care(
                 body, key=key, owner_uid=owner_uid, create_only=create_only
@@ -159,17 +160,18 @@ class Applier:
             # A successor of the same name is not ours to write to: the server says Conflict.
             sent = {**sent, "metadata": {**sent["metadata"], "uid": uid}}
         _, answer = await self._client.apply(BY_KIND[body["kind"]], sent)
-        self._written(body, answer, key)
+        self._written(body, answer, key, wanted=said_digest(sent)[0])
 
-    def _written(self, body: JSON, answer: JSON, key: Key) -> None:
+    def _written(self, body: JSON, answer: JSON, key: Key, *, wanted: str) -> None:
+        """Notes the server's answer; `wanted` is the body's digest."""
         self._note(answer)
         memory, place = self._memory(key), _place(body)
         memory.forget(place)
         if covers(answer, body):
             # Compared just now: the next pass need not do so again.
-            memory.verified[place] = _seen(answer, digest(body))
+            memory.verified[place] = _seen(answer, wanted)
         else:
-            memory.settled[place] = (uid_of(answer), _version(answer), digest(body))
+            memory.settled[place] = (uid_of(answer), _version(answer), wanted)
 
     def _is_current(self, live: JSON, body: JSON, key: Key) -> bool:
         memory, place, wanted = self._memory(key), _place(body), digest(body)

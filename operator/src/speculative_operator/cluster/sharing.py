@@ -58,4 +58,8 @@ class Shared:
         if kind is list:
             return list(map(self._of, value))
         text, part = self._texts.setdefault, self._of
-        return {text(key, key): part(item) for key, item in value.items()}
+        return {
+            # Most values are texts: a call for each takes as long as everything else here.
+            text(key, key): text(item, item) if type(item) is str else part(item)
+            for key, item in value.items()
+        }

@@ -20,30 +20,37 @@ from speculative_operator.desired.revision import parse, words_of
 from speculative_operator.desired.volumes import CLAIMS_DIRECTORY, models_of, node_path
 from speculative_operator.desired.workers import RESERVED_VARIABLES, pod_template
 from speculative_operator.settings import Settings
-from speculative_operator.snapshot import RevisionRecord
+from speculative_operator.snapshot import RevisionRecord, Words
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"}
 )
+SURELY_FIT: Final = 8 * 1024
+"""Bytes of words whose template can't be too large: it says each of them a few times, and a
+character takes at most 12 bytes there. Rendering only to measure is half of reading a spec."""
 _RESOURCE_BLOCKS: Final = frozenset({"requests", "limits", "claims"})
 
 
-def findings(spec: SpeculativeDeploymentSpec, *, name: str, settings: Settings) -> tuple[str, ...]:
+def findings(
+    spec: SpeculativeDeploymentSpec, *, name: str, settings: Settings, words: Words | None = None
+) -> tuple[str, ...]:
     """Contradictions in `pod`, `target.model` and the revision's size; empty when there are none.
 
     Args:
         name: of the resource.
+        words: of the spec, where the caller has them already.
     """
+    words = words or words_of(spec)
     found = (
         *autoscaling.findings(spec),
         *keda.findings(spec, settings),
         *spot.findings(spec),
         *_variables(spec),
         *_resources(spec),
-        *_paths(spec),
+        *_paths(words),
         *_addresses(spec),
     )
-    return found or tuple(_size(spec, name, settings))
+    return found or tuple(_size(words, name, settings))
 
 
 def _variables(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
@@ -74,9 +81,9 @@ def _resources(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
             )
 
 
-def _paths(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
+def _paths(words: Words) -> Iterator[str]:
     """A node's folder is mounted at the same path, so it must not hide the image's own files."""
-    for model in models_of(parse(words_of(spec).canonical)):
+    for model in models_of(parse(words.canonical)):
         path = node_path(model)
         parts = model.split("://", 1)[1].split("/")
         if ".." in parts:
@@ -99,8 +106,9 @@ def _addresses(spec: SpeculativeDeploymentSpec) -> Iterator[str]:
             )
 
 
-def _size(spec: SpeculativeDeploymentSpec, name: str, settings: Settings) -> Iterator[str]:
-    words = words_of(spec)
+def _size(words: Words, name: str, settings: Settings) -> Iterator[str]:
+    if len(json.dumps(words.canonical)) <= SURELY_FIT:
+        return
     template = pod_template(words, name=name, settings=settings)
     record = RevisionRecord(words.hash, 1, words.canonical, template)
     try:

@@ -4,10 +4,11 @@ A stamp stays as long as the Deployment: whatever status says about later
 restarts, a template that loses it would replace every pod.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import orjson
 
 from speculative_api.labels import RESTARTED_AT
 from speculative_operator.decision import Decision
@@ -19,7 +20,7 @@ from speculative_operator.snapshot import RevisionRecord, Snapshot, Words
 def revision_bytes(record: RevisionRecord) -> int:
     """Size of what is stored of a revision."""
     data = {"spec": dict(record.words), "template": record.template}
-    return len(json.dumps(data, separators=(",", ":")).encode())
+    return len(orjson.dumps(data))
 
 
 def record_in_force(

@@ -5,12 +5,13 @@
 does the spec ask for?), `rollout` (what kind of change?) and `objects`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
+
+import orjson
 
 from speculative_api.revisions import canonical_words, native_hash, native_words_of, words_hash
 from speculative_api.v1alpha1 import (
@@ -73,13 +74,13 @@ def parse(canonical: Mapping[str, Any]) -> Revisioned:
     Raises:
         pydantic.ValidationError: the words were not written by this API version.
     """
-    return _parsed(json.dumps(dict(canonical)))
+    return _parsed(orjson.dumps(dict(canonical)))
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> Revisioned:
+def _parsed(text: bytes) -> Revisioned:
     """By content: the objects of one pass ask for the same words ten times."""
-    spec = SpeculativeDeploymentSpec.model_validate(json.loads(text))
+    spec = SpeculativeDeploymentSpec.model_validate(orjson.loads(text))
     return Revisioned(spec.target, spec.speculation, spec.engine, spec.pod, spec.model_cache)
 
 
