@@ -34,11 +34,11 @@ runpy.run_module("speculative_operator", run_name="__main__")
 class Operator:
     """The operator as a process, seen from outside: /proc and its own counters."""
 
-    def __init__(self, server: Server, folder: Path, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/metrics"
+    def __init__(self, server: Server, folder: Path, port: int, *, identity: str = "bench") -> None:
+        self._url = f"http://127.0.0.1:{port}"
         host, server_port = server.url.removeprefix("https://").split(":")
         account = folder / "service-account"
-        account.mkdir()
+        account.mkdir(exist_ok=True)
         shutil.copy(server.folder / "apiserver.crt", account / "ca.crt")
         (account / "token").write_text("test-one")
         environment = os.environ | {
@@ -46,19 +46,19 @@ class Operator:
             "KUBERNETES_SERVICE_PORT": server_port,
             "SERVICE_ACCOUNT": str(account),
             "HTTP_PORT": str(port),
-            "IDENTITY": "bench",
+            "IDENTITY": identity,
             "WATCH_NAMESPACE": "operated",
             "LEASE_SECONDS": "15",
             # Images hold compiled code, and so does this once `start` was called once.
             "PYTHONPYCACHEPREFIX": str(CODE.absolute()),
         }
         self._environment = {k: v for k, v in environment.items() if k not in _NOT_IN_A_POD}
-        LOG.parent.mkdir(exist_ok=True)
-        LOG.unlink(missing_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
 
     def compile(self) -> None:
-        """As the image's build does."""
+        """As the image's build does; begins the log anew."""
+        LOG.parent.mkdir(exist_ok=True)
+        LOG.unlink(missing_ok=True)
         argv = [sys.executable, "-c", "import speculative_operator.__main__"]
         subprocess.run(argv, env=self._environment, check=True)  # noqa: S603
 
@@ -73,6 +73,12 @@ class Operator:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(60)
+
+    def end(self) -> None:
+        """Kills it, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def cpu_seconds(self) -> float:
         """User and system time so far."""
@@ -95,9 +101,14 @@ class Operator:
 
     def _metrics(self) -> str:
         # Half an hour of measuring is not to be lost to a machine that is busy for ten seconds.
-        with urllib.request.urlopen(self._url, timeout=120) as answer:  # noqa: S310 - our own URL
+        with urllib.request.urlopen(f"{self._url}/metrics", timeout=120) as answer:  # noqa: S310 - our own URL
             text: str = answer.read().decode()
         return text
+
+    def is_ready(self) -> bool:
+        """Whether it says so; raises OSError while it does not."""
+        with urllib.request.urlopen(f"{self._url}/readyz", timeout=120):  # noqa: S310 - our own URL
+            return True
 
     def requests(self) -> dict[tuple[str, str], float]:
         """Answered requests by verb and kind, as the operator counts them."""

@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import resource
-import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -27,8 +26,9 @@ from typing import Any
 from bench.ending import unwind_on_sigterm
 from bench.operator_process import Operator, reference_ms, until
 from bench.scale_cycles import cycles
+from bench.scale_quiet import events, idle, idle_with_a_standby
 from bench.scale_rollouts import rollouts
-from bench.scale_world import CREATORS, a_parent, a_server, an_operator, in_parallel
+from bench.scale_world import CREATORS, a_parent, a_server, a_standby, an_operator, in_parallel
 
 from speculative_api.v1alpha1 import SpeculativeDeploymentSpec, SpeculativeDeploymentStatus
 from speculative_operator.cluster.client import MERGE_PATCH, Client
@@ -36,8 +36,8 @@ from speculative_operator.cluster.resources import (
     BY_KIND,
     CHILDREN,
     JSON,
-    SERVICE_ACCOUNT,
     SPECULATIVE_DEPLOYMENT,
+    Resource,
 )
 from speculative_operator.desired.objects import CREATE_ONLY, desired_objects
 from speculative_operator.desired.revision import words_of
@@ -50,8 +50,6 @@ COUNT, QUICK = 1000, 100
 PARTS = ("burst", "cycles", "rollouts")
 APPLIERS = 8
 """Applies at a time of the bare loop: as many as the operator's passes."""
-IDLE_SECONDS = 30.0
-EVENTS = 21
 CHANGED = "r99"
 """The resource that is edited while nobody works: the last one by name."""
 LIMIT = (
@@ -66,8 +64,11 @@ GOALS = {
     "idle_writes": 0,
     "idle_cpu_percent": 2.0,
     "idle_reads_per_second": 1.0,
+    "two_idle_writes": 0,
+    "two_idle_reads_per_second": 1.0,
     "event_p50_ms": 20.0,
     "cycles_growth_mib": 5.0,
+    "cycles_kib_each": 2.0,
     "rollouts_cpu_percent": 50.0,
 }
 
@@ -127,14 +128,22 @@ def _own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
+async def how_many(client: Client, kind: Resource, namespace: str) -> int:
+    """Objects of one kind, counted by the server."""
+    path = kind.path(namespace)
+    _, answer = await client.request("list", kind, "GET", path, query={"limit": "1"})
+    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount", 0))
+
+
 async def burst(client: Client, operator: Operator, count: int) -> dict[str, float]:
     """Creates the parents at once; until every child is there and every status is written."""
     parent = await client.create(SPECULATIVE_DEPLOYMENT, a_parent("operated", "first"))
     expected = len(rendered(parent)[0])
 
     async def children() -> int:
-        lists = [await client.list_all(kind, "operated") for kind in CHILDREN if not kind.optional]
-        return sum(1 for things, _ in lists for t in things if t["metadata"].get("ownerReferences"))
+        # Nobody else creates anything there; to read thousands of objects would be in the figure.
+        kinds = [kind for kind in CHILDREN if not kind.optional]
+        return sum([await how_many(client, kind, "operated") for kind in kinds])
 
     async def first_is_done() -> bool:
         return await children() >= expected
@@ -175,52 +184,6 @@ async def burst(client: Client, operator: Operator, count: int) -> dict[str, flo
         "cpu_ms_per_write": 1000 * (operator.cpu_seconds() - cpu) / writes,
         "rss_mib": operator.rss_mib(),
         "peak_mib": operator.rss_mib("VmHWM"),
-    }
-
-
-async def idle(operator: Operator) -> dict[str, float]:
-    """An unchanged world for a while, once nothing was written for 5 s."""
-    quiet_since, last = time.monotonic(), operator.writes()
-    while time.monotonic() - quiet_since < 5.0:
-        await asyncio.sleep(0.5)
-        if (now := operator.writes()) != last:
-            quiet_since, last = time.monotonic(), now
-    writes, reads, cpu = operator.writes(), operator.reads(), operator.cpu_seconds()
-    began = time.monotonic()
-    await asyncio.sleep(IDLE_SECONDS)
-    seconds = time.monotonic() - began
-    return {
-        "writes": operator.writes() - writes,
-        "reads_per_second": (operator.reads() - reads) / seconds,
-        "cpu_percent": 100 * (operator.cpu_seconds() - cpu) / seconds,
-        "rss_mib": operator.rss_mib(),
-    }
-
-
-async def events(client: Client) -> dict[str, float]:
-    """A child is deleted by somebody: milliseconds until its successor is seen.
-
-    The pass began somewhere in between: both requests and our own watch are in the figure.
-    """
-    found: list[float] = []
-    for number in range(EVENTS):
-        name = f"r{number}-gateway"
-        live = await client.get(SERVICE_ACCOUNT, "operated", name)
-        # The object's own version may be too old to watch from.
-        _, version = await client.list_all(
-            SERVICE_ACCOUNT, "operated", field=f"metadata.name={name}"
-        )
-        watch = client.watch(SERVICE_ACCOUNT, "operated", resource_version=version)
-        began = time.monotonic()
-        await client.delete(SERVICE_ACCOUNT, live)
-        async for kind, thing in watch:
-            if thing["metadata"].get("name") == name and kind == "ADDED":
-                found.append(1000 * (time.monotonic() - began))
-                break
-    return {
-        "p50_ms": statistics.median(found),
-        "max_ms": max(found),
-        "count": len(found),
     }
 
 
@@ -279,6 +242,8 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                     if part == "burst":
                         note("burst", await burst(client, operator, count))
                         note("idle", await idle(operator))
+                        async with a_standby(server, folder, port + 1) as standby:
+                            note("two", await idle_with_a_standby(operator, standby))
                         note("events", await events(client))
                         note("restart", await restart(client, operator, count))
                     elif part == "cycles":
@@ -324,10 +289,13 @@ def figures_of(report: dict[str, Any]) -> Iterator[tuple[str, float]]:
         yield "idle_writes", report["idle"]["writes"]
         yield "idle_cpu_percent", report["idle"]["cpu_percent"]
         yield "idle_reads_per_second", report["idle"]["reads_per_second"]
+        yield "two_idle_writes", report["two"]["writes"]
+        yield "two_idle_reads_per_second", report["two"]["reads_per_second"]
         yield "event_p50_ms", report["events"]["p50_ms"]
     if "cycles" in report:
         rss = report["cycles"]
         yield "cycles_growth_mib", rss["rss_mib_at_100_percent"] - rss["rss_mib_at_25_percent"]
+        yield "cycles_kib_each", rss["kib_each"]
     if "rollouts" in report:
         yield "rollouts_cpu_percent", report["rollouts"]["cpu_percent"]
 

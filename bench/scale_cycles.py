@@ -2,11 +2,12 @@
 
 Resources come and go in batches. There is no garbage collector here, so that the
 children of deleted resources are deleted as it would. Resident memory is read
-after each quarter; what rises from the first to the last is a leak, or caches
-that are not full yet.
+after each batch; what rises from the first quarter to the last is a leak, or
+caches that are not full yet. A leak goes on: the slope of the second half says so.
 """
 
 import asyncio
+import statistics
 
 from bench.operator_process import Operator, until
 from bench.scale_world import CREATORS, a_parent, in_parallel
@@ -30,15 +31,31 @@ async def cycles(client: Client, operator: Operator, count: int) -> dict[str, fl
     """So many resources created, made real, deleted and forgotten."""
     found: dict[str, float] = {"count": count}
     began = operator.cpu_seconds()
+    lives: list[int] = []
+    resident: list[float] = []
     for number in range(0, count, BATCH):
         names = [f"short-{n}" for n in range(number, min(number + BATCH, count))]
         await _lives(client, names)
         done = number + len(names)
+        lives.append(done)
+        resident.append(1024 * operator.rss_mib())
         for quarter in (1, 2, 3, 4):
             if number < count * quarter / 4 <= done:
-                found[f"rss_mib_at_{100 * quarter // 4}_percent"] = operator.rss_mib()
+                found[f"rss_mib_at_{100 * quarter // 4}_percent"] = resident[-1] / 1024
     found["cpu_ms_each"] = 1000 * (operator.cpu_seconds() - began) / count
+    half = len(lives) // 2
+    found["kib_each"], found["kib_each_error"] = _slope(lives[half:], resident[half:])
     return found
+
+
+def _slope(lives: list[int], kib: list[float]) -> tuple[float, float]:
+    """KiB that each life leaves behind, by least squares, and the standard error of that."""
+    if len(lives) < 3:
+        return float("nan"), float("nan")
+    slope, start = statistics.linear_regression(lives, kib)
+    off = sum((y - start - slope * x) ** 2 for x, y in zip(lives, kib, strict=True))
+    spread = sum((x - statistics.fmean(lives)) ** 2 for x in lives)
+    return slope, (off / (len(lives) - 2) / spread) ** 0.5
 
 
 async def _lives(client: Client, names: list[str]) -> None:

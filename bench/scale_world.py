@@ -54,6 +54,17 @@ def a_server() -> Iterator[tuple[Server, Path]]:
 
 
 @asynccontextmanager
+async def a_standby(server: Server, folder: Path, port: int) -> AsyncIterator[Operator]:
+    """A second operator, that waits for the first one's Lease."""
+    operator = Operator(server, folder, port, identity="standby")
+    operator.start()
+    try:
+        yield operator
+    finally:
+        operator.end()
+
+
+@asynccontextmanager
 async def an_operator(server: Server, folder: Path, port: int) -> AsyncIterator[Operator]:
     """The operator, at work."""
     operator = Operator(server, folder, port)
@@ -67,6 +78,4 @@ async def an_operator(server: Server, folder: Path, port: int) -> AsyncIterator[
         await until(works)
         yield operator
     finally:
-        if operator.process is not None and operator.process.poll() is None:
-            operator.process.kill()
-            operator.process.wait()
+        operator.end()

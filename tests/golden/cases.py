@@ -43,7 +43,8 @@ def names() -> list[str]:
 def of_one_resource() -> list[str]:
     """Cases that are a world and a decision."""
     texts = {name: (FOLDER / name / "input.yaml").read_text("utf-8") for name in names()}
-    return [name for name, text in texts.items() if "members" not in yaml.safe_load(text)]
+    # Asked while tests are collected: parsing all of them for one key takes seconds.
+    return [name for name, text in texts.items() if "\nmembers:" not in f"\n{text}"]
 
 
 def world(case: str) -> tuple[Snapshot, Decision]:
