@@ -68,7 +68,7 @@ generate: .venv/synced  ## write the CRD and its reference
 golden: .venv/synced  ## write the golden files; review the diff
 	$(BIN)/python -m tests.golden
 
-test-fast: .venv/synced  ## no cluster, a minute and a half on two cores
+test-fast: .venv/synced  ## no cluster, about a minute on two cores
 	$(COMPILED) $(BIN)/pytest tests -m "not cluster and not slow and not soak" -q -n auto --dist worksteal
 
 test-server: .venv/synced cluster-up  ## every test against a real API server, and the slow ones
