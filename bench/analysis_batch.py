@@ -29,7 +29,8 @@ from speculative_operator.analysis import failures, sequential
 from speculative_operator.analysis.contrast import Contrast, Spread, spread_of
 from speculative_operator.analysis.failures import ErrorEvidence
 from speculative_operator.analysis.latency import BLOCK_SECONDS as LATENCY_BLOCK_SECONDS
-from speculative_operator.analysis.verdict import CLIENT_STAKE, Evidence, begin, error_sides
+from speculative_operator.analysis.observing import CLIENT_STAKE, error_sides
+from speculative_operator.analysis.verdict import Evidence, begin
 from speculative_operator.analysis.windows import BLOCK_REQUESTS, BLOCK_SECONDS
 
 Rows = NDArray[np.intp]

@@ -11,7 +11,7 @@ from speculative_api.gateway import ClusterState, GatewayState
 from speculative_api.v1alpha1 import Analysis, MetricCheck
 from speculative_api.worker import Digest, Latency
 from speculative_operator.analysis.queried import Measurement
-from speculative_operator.analysis.verdict import Evidence, Sample, assess, begin, observe
+from speculative_operator.analysis.verdict import Evidence, Sample, begin, observe, tell
 from speculative_operator.cluster.evidence import packed
 from speculative_operator.snapshot import GatewayPod, WorkerPod
 
@@ -100,7 +100,7 @@ def measured_cost() -> dict[str, float]:
 def _looked(analysis: Analysis) -> tuple[Evidence, list[float]]:
     rng = np.random.default_rng(1)
     evidence = begin("bench", analysis, at=0.0)
-    spent = []
+    told, spent = None, []
     for look in range(1, LOOKS + 1):
         at = 1000.0 + 5 * look
         sample = Sample(
@@ -114,6 +114,6 @@ def _looked(analysis: Analysis) -> tuple[Evidence, list[float]]:
         )
         began = time.process_time()
         evidence = observe(evidence, sample)
-        assess(evidence)
+        told = tell(evidence, told)
         spent.append(1000 * (time.process_time() - began))
     return evidence, spent

@@ -8,7 +8,7 @@ from tests.analysis.test_alone import alone
 
 from speculative_operator.analysis import assess
 from speculative_operator.analysis.kinds import KindEvidence
-from speculative_operator.analysis.verdict import error_sides
+from speculative_operator.analysis.observing import error_sides
 from speculative_operator.analysis.windows import Window
 from speculative_operator.decision import MetricVerdict, Outcome
 

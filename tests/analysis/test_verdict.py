@@ -55,6 +55,7 @@ def test_equal_draft_passes():
 def test_larger_k_with_a_lower_rate_passes():
     """H10 a: rate 0.60 -> 0.36, length 2.8 -> 3.5."""
     trial = Trial()
+    trial.new.k, trial.old.k = 7, 3
     for block in range(20):
         trial.new.serve(4, 1000, 2500 + 20 * (block % 3), drafted=7000)
         trial.old.serve(6, 1000, 1800 + 20 * (block % 4), drafted=3000)

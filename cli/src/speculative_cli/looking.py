@@ -171,7 +171,6 @@ def acceptance_length(text: str) -> float | None:
         digest = Digest.model_validate_json(text)
     except ValidationError:
         return None
-    generated, accepted = digest.generated_tokens, digest.accepted_tokens
-    if generated is None or accepted is None or generated <= accepted:
-        return None
-    return generated / (generated - accepted)
+    return (
+        digest.generated_tokens / digest.steps if digest.generated_tokens and digest.steps else None
+    )

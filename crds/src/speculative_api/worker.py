@@ -278,6 +278,18 @@ class Digest(_Lenient):
     e2e: Latency | None = Field(default=None, alias="e2e")
     """Whole requests, waiting included."""
 
+    @property
+    def steps(self) -> int | None:
+        """Decoding steps so far; None where they are not counted.
+
+        A step gives one token and what is accepted of its draft. Engines count what they
+        accepted also beyond the end of an answer (vLLM 0.32, `Scheduler.update_from_output`),
+        so that short answers seem to take hardly a step; but every draft takes one.
+        """
+        if self.generated_tokens is None or self.accepted_tokens is None:
+            return None
+        return max(self.generated_tokens - self.accepted_tokens, self.drafts or 0)
+
 
 class PreflightReport(_Lenient):
     """What a check that refused nothing found, written to `TERMINATION_PATH` (4096 bytes)."""

@@ -1,6 +1,6 @@
 """Judging a candidate against its control: pure, sequential, restartable.
 
-`begin` a trial, `observe` every look, `assess` at any moment. The method is
+`begin` a trial, `observe` every look, `assess` (or `tell`) at any moment. The method is
 explained in docs/analysis.md.
 """
 
@@ -11,6 +11,7 @@ from speculative_operator.analysis.verdict import (
     begin,
     continues,
     observe,
+    tell,
 )
 
-__all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe"]
+__all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe", "tell"]

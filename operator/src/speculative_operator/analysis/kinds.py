@@ -14,7 +14,7 @@ the same mistake again a minute later another.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from speculative_api.gateway import REQUEST_KINDS
 from speculative_operator.analysis.contrast import NOTHING, Contrast, joined, numbers
@@ -104,6 +104,15 @@ class _Start:
         return max(found)
 
 
+class KindFigures(NamedTuple):
+    """What words about a kind are made of."""
+
+    name: str
+    limit: float
+    total: Contrast
+    is_outside: bool
+
+
 @dataclass(frozen=True, slots=True)
 class KindEvidence:
     """What is remembered of one kind."""
@@ -137,6 +146,11 @@ class KindEvidence:
             return False
         theirs = total.control_hits / total.control_exposure if total.control_exposure else 0.0
         return total.candidate_hits / total.candidate_exposure > max(self.limit, theirs)
+
+    @property
+    def figures(self) -> KindFigures:
+        """For `messages`."""
+        return KindFigures(self.name, self.limit, self.total, self.is_outside)
 
     def with_block(
         self,

@@ -132,6 +132,19 @@ class SlowTest:
         )
 
 
+class LatencyFigures(NamedTuple):
+    """What words about a latency are made of: nothing that moves at looks that end no block."""
+
+    name: str
+    threshold_milliseconds: int
+    bound_seconds: float | None
+    tests: tuple[SlowTest, ...]
+    total: Contrast
+    blocks: int
+    load: tuple[float, float]
+    missing: str
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyEvidence:
     """What is remembered of one latency; the bucket and its source are frozen when first known."""
@@ -164,6 +177,20 @@ class LatencyEvidence:
     def not_worse(self) -> float:
         """The smaller one: to pass, every bound must be shown."""
         return min(test.not_worse_side.not_worse for test in self.tests)
+
+    @property
+    def figures(self) -> LatencyFigures:
+        """For `messages`."""
+        return LatencyFigures(
+            self.name,
+            self.threshold_milliseconds,
+            self.bound_seconds,
+            self.tests,
+            self.total,
+            self.blocks,
+            self.load,
+            self.missing,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives back an equal value."""

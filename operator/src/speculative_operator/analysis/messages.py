@@ -15,11 +15,11 @@ from speculative_api.gateway import STRUCTURED, TOOLS
 from speculative_api.v1alpha1 import MetricName
 from speculative_operator.analysis.bounds import Floors, FloorTest
 from speculative_operator.analysis.failures import ErrorEvidence
-from speculative_operator.analysis.kinds import KindEvidence
-from speculative_operator.analysis.latency import LatencyEvidence, SlowTest
+from speculative_operator.analysis.kinds import KindFigures
+from speculative_operator.analysis.latency import LatencyFigures, SlowTest
 from speculative_operator.analysis.restarts import RestartEvidence
 from speculative_operator.analysis.sequential import MeanEvidence
-from speculative_operator.analysis.speed import SpeedEvidence
+from speculative_operator.analysis.speed import SpeedFigures
 from speculative_operator.decision import MetricVerdict, Outcome
 
 
@@ -117,7 +117,7 @@ def rate(evidence: Floors, needed: Needed, *, missing: str) -> MetricVerdict:
     )
 
 
-def speed(evidence: SpeedEvidence, needed: Needed) -> MetricVerdict:
+def speed(evidence: SpeedFigures, needed: Needed, *, sides: tuple[float, float]) -> MetricVerdict:
     """The verdict on tokens per second and pod."""
     seen = evidence.relative if evidence.relative.blocks else evidence.absolute
     total, tests = seen.total, (*evidence.relative.tests, *evidence.absolute.tests)
@@ -139,7 +139,7 @@ def speed(evidence: SpeedEvidence, needed: Needed) -> MetricVerdict:
         MetricName.TOKENS_PER_SECOND,
         worse_reason=Reason.SPEED_WORSE,
         needed=needed,
-        sides=(evidence.worse, evidence.not_worse),
+        sides=sides,
         blocks=seen.blocks,
         figures=figures,
         outside=any(test.is_outside for test in tests),
@@ -179,7 +179,7 @@ def restarts(evidence: RestartEvidence, needed: Needed) -> MetricVerdict:
 def errors(
     evidence: ErrorEvidence,
     refused: ErrorEvidence,
-    kinds: Sequence[KindEvidence],
+    kinds: Sequence[KindFigures],
     needed: Needed,
     *,
     sides: tuple[float, float],
@@ -222,7 +222,9 @@ def errors(
     )
 
 
-def latency(evidence: LatencyEvidence, needed: Needed) -> MetricVerdict:
+def latency(
+    evidence: LatencyFigures, needed: Needed, *, sides: tuple[float, float]
+) -> MetricVerdict:
     """The verdict on the share of slow ones; every bound is named."""
     total = evidence.total
     bound = 1000 * (evidence.bound_seconds or 0.0)
@@ -242,7 +244,7 @@ def latency(evidence: LatencyEvidence, needed: Needed) -> MetricVerdict:
         MetricName(evidence.name),
         worse_reason=Reason.LATENCY_WORSE,
         needed=needed,
-        sides=(evidence.worse, evidence.not_worse),
+        sides=sides,
         blocks=evidence.blocks,
         figures=figures,
         outside=any(_slow_outside(test) for test in evidence.tests),
@@ -251,7 +253,7 @@ def latency(evidence: LatencyEvidence, needed: Needed) -> MetricVerdict:
     )
 
 
-def _kind_words(kind: KindEvidence) -> str:
+def _kind_words(kind: KindFigures) -> str:
     total = kind.total
     beside = (
         f", {total.control_hits:,.0f} of {total.control_exposure:,.0f} "

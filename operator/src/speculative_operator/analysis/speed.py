@@ -8,7 +8,7 @@ speaks against what is seen (docs/analysis.md). Pure.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from speculative_operator.analysis.bounds import Floors
 from speculative_operator.analysis.contrast import spread_of
@@ -63,6 +63,15 @@ class Load:
 NO_LOAD: Final = Load()
 
 
+class SpeedFigures(NamedTuple):
+    """What words about the speed are made of."""
+
+    relative: Floors
+    absolute: Floors
+    load: tuple[float, float]
+    missing: str
+
+
 @dataclass(frozen=True, slots=True)
 class SpeedEvidence:
     """What is remembered of the speed; `absolute` counts blocks of full pods only."""
@@ -89,6 +98,11 @@ class SpeedEvidence:
     def not_worse(self) -> float:
         """The smaller one."""
         return min(self.relative.not_worse, self.absolute.not_worse)
+
+    @property
+    def figures(self) -> SpeedFigures:
+        """For `messages`."""
+        return SpeedFigures(self.relative, self.absolute, self.load, self.missing)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives back an equal value."""

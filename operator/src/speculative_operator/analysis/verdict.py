@@ -1,38 +1,24 @@
-"""The evidence of one trial: begun once, fed with every look, read at any moment.
+"""What the evidence of one trial says at a moment, in words.
 
-In: `Sample`s, one per look, from whoever keeps the trial (`reconcile`). Out: an
-`Assessment` for `rollout`. `Evidence` is opaque to both; it survives a restart
-of the operator through `to_json` and `from_json`, bit by bit.
+In: `Evidence`, which `observing` feeds. Out: an `Assessment` for `rollout`.
+Sentences cost more than the evidence that they rest on, and most looks end no
+block: `tell` says again what it said before where nothing of that changed. Pure.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from operator import sub
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
 
 from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import MetricName
-from speculative_operator.analysis import kinds, latency, messages, queried, restarts, speed
-from speculative_operator.analysis.contrast import spread_of
+from speculative_operator.analysis import messages, queried
 from speculative_operator.analysis.evidence import Evidence
 from speculative_operator.analysis.limits import begin, continues
-from speculative_operator.analysis.sequential import Contrast
-from speculative_operator.analysis.windows import (
-    ALONE,
-    CANDIDATE,
-    CONTROL,
-    Block,
-    Counters,
-    Reading,
-    Sample,
-    Window,
-    advance,
-    gateway_readings,
-    worker_readings,
-)
+from speculative_operator.analysis.observing import acceptance_sides, error_sides, observe
+from speculative_operator.analysis.windows import Sample
 from speculative_operator.decision import Assessment, MetricVerdict, Outcome
 
-__all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe"]
+__all__ = ["Evidence", "Sample", "assess", "begin", "continues", "observe", "tell"]
 
 NEEDED_NOT_WORSE: Final = 20.0
 """Evidence for 'not worse': 5 % per metric. Advancing needs every metric, so no correction."""
@@ -40,267 +26,115 @@ NEEDED_NOT_WORSE: Final = 20.0
 OF_ENGINES: Final = frozenset(MetricName) - {MetricName.ERROR_RATE, MetricName.RESTARTS}
 """Metrics whose figures are the engines' own: the others come from gateways and Kubernetes."""
 
-CLIENT_STAKE: Final = 0.1
-"""Part of the evidence of ErrorRate that 4xx have. A mean of two e-values is one, so that the two
-share one test."""
-CLIENT_POINTS_TO_WORSE: Final = 3.0
-"""Evidence of 4xx from which errors are not shown 'not worse'."""
 
+class _Grounds(NamedTuple):
+    """All that a verdict is made of: who puts it into words, and from what."""
 
-def observe(evidence: Evidence, sample: Sample) -> Evidence:
-    """The evidence after one more look.
+    said: "partial[MetricVerdict]"
+    problem: str
+    dry_run: bool
 
-    The same look twice changes nothing. A metric that failed takes no more data.
-    """
-    failed = evidence.failed
-    changes: dict[str, Any] = {
-        "methods": _methods(evidence.methods, sample),
-        "sticky": sample.sticky,
-        "alone": sample.arms == ALONE,
-        "weight": sample.weight,
-        "problem": sample.problem,
-        "rate_missing": "" if evidence.rate is None else why_no_rate(sample),
-        "latencies": latency.observe(evidence.latencies, sample, failed=failed),
-    }
-    if evidence.speed is not None and MetricName.TOKENS_PER_SECOND not in failed:
-        changes["speed"] = speed.observe(evidence.speed, sample)
-    if evidence.restarts is not None:
-        changes["restarts"] = restarts.observe(evidence.restarts, sample)
-    changes["queries"] = tuple(
-        found
-        if found.name in failed
-        else queried.observe(
-            found,
-            sample.measurements.get(found.name),
-            at=sample.at,
-            period_seconds=sample.period_seconds,
+    def alike(self, other: "_Grounds") -> bool:
+        """Whether both give the same verdict; what no look changed is the same object."""
+        mine, theirs = self.said, other.said
+        return (
+            mine.func is theirs.func
+            and mine.args == theirs.args
+            and mine.keywords == theirs.keywords
+            and self[1:] == other[1:]
         )
-        for found in evidence.queries
-    )
-    changes |= _acceptance(evidence, sample, rate_missing=changes["rate_missing"])
-    changes |= _errors(evidence, sample)
-    # One copy for all: copies were a third of what a look cost.
-    return _latched(replace(evidence, **changes))
 
-
-def _acceptance(evidence: Evidence, sample: Sample, *, rate_missing: str) -> dict[str, Any]:
-    readings = worker_readings(sample.pods, candidate=sample.candidate, control=sample.control)
-    present = {pod.uid for pod in sample.pods if not pod.terminating}
-    begun = evidence.acceptance.blocks > 0
-
-    def drafts(block: Block) -> bool:
-        """Nothing drafted yet is nothing to judge (short prompts); the block stays open."""
-        return begun or block.candidate[3] > 0
-
-    window, block = _look(evidence.workers, readings, sample, present, drafts)
-    if block is None:
-        return {"workers": window}
-    changes: dict[str, Any] = {"workers": window}
-    _, generated, accepted, drafted = block.candidate
-    _, control_generated, control_accepted, control_drafted = block.control
-    if MetricName.ACCEPTANCE_LENGTH not in evidence.failed:
-        contrast = Contrast(
-            accepted, generated - accepted, control_accepted, control_generated - control_accepted
-        )
-        changes["least_acceptance"] = evidence.least_acceptance.add(contrast)
-        if sample.arms != ALONE:
-            changes["acceptance"] = evidence.acceptance.add(
-                contrast, spread=spread_of((ours, all_ - ours) for _, all_, ours, _ in block.pods)
+    def verdict(self) -> MetricVerdict:
+        """The verdict, with why it is not acted on, if it is not."""
+        found = self.said()
+        if self.problem and found.outcome != Outcome.FAILED:
+            found = replace(
+                found,
+                outcome=Outcome.ERRORED,
+                reason=Reason.SOURCE_AWAY,
+                holds=True,
+                message=f"{self.problem}; before that {found.message}",
             )
-    rate = evidence.rate
-    if rate and not rate_missing and MetricName.ACCEPTANCE_RATE not in evidence.failed:
-        rates = Contrast(accepted, drafted, control_accepted, control_drafted)
-        spread = spread_of((ours, all_) for _, _, ours, all_ in block.pods)
-        changes["rate"] = rate.add(rates, spread=spread)
-    return changes
+        if not self.dry_run:
+            return found
+        return replace(found, dry_run=True, message=f"dry run, not acted on: {found.message}")
 
 
-def _errors(evidence: Evidence, sample: Sample) -> dict[str, Any]:
-    readings = gateway_readings(
-        sample.gateways,
-        candidate=sample.candidate,
-        control=sample.control,
-        shadow=sample.shadow,
-    )
-    present = {pod.uid for pod in sample.gateways if not pod.terminating}
-    window, block = _look(evidence.gateways, readings, sample, present, lambda _: True)
-    before = evidence.gateways
-    changes: dict[str, Any] = {
-        "gateways": window,
-        "failing": evidence.failing.add(
-            _answered(before.candidate, window.candidate),
-            _answered(before.control, window.control),
-            at=sample.at,
-            alone=sample.arms == ALONE,
-        ),
-    }
-    if MetricName.ERROR_RATE in evidence.failed:
-        return changes
-    changes["kinds"] = kinds.observe(evidence.kinds, sample, errors=evidence.errors)
-    if block is None:
-        return changes
-    ours, theirs = evidence.carried
-    candidate, ours = _failures(block.candidate, ours)
-    control, theirs = _failures(block.control, theirs)
-    contrast = Contrast(candidate, block.candidate[0], control, block.control[0])
-    changes["carried"] = (ours, theirs)
-    changes["errors"] = evidence.errors.add(contrast, alone=sample.arms == ALONE)
-    if not sample.sticky:
-        refused = Contrast(
-            block.candidate[3], block.candidate[0], block.control[3], block.control[0]
-        )
-        changes["client_errors"] = evidence.client_errors.add(refused)
-    return changes
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An assessment, and what each of its verdicts was made of."""
 
-
-def _look(
-    window: Window,
-    readings: list[Reading],
-    sample: Sample,
-    present: set[str],
-    closable: Callable[[Block], bool],
-) -> tuple[Window, Block | None]:
-    return advance(
-        window,
-        readings,
-        at=sample.at,
-        weight=sample.weight,
-        present=present,
-        closable=closable,
-        silent_seconds=sample.silent_seconds,
-        arms=sample.arms,
-    )
-
-
-def _answered(before: Counters, after: Counters) -> tuple[int, int]:
-    """Requests since a look, and how many of them failed."""
-    requests, errors, cut, _ = map(sub, after, before)
-    return requests, errors + cut
-
-
-def _failures(counters: tuple[int, ...], carried: int) -> tuple[int, int]:
-    """Failures of this block, at most its responses, and what is left for the next."""
-    failures = counters[1] + counters[2] + carried
-    now = min(failures, counters[0])
-    return now, failures - now
-
-
-def _latched(evidence: Evidence) -> Evidence:
-    values: dict[str, float] = {
-        MetricName.ACCEPTANCE_LENGTH: acceptance_sides(evidence)[0],
-        MetricName.ERROR_RATE: error_sides(evidence)[0],
-        **{found.name: found.worse for found in evidence.latencies},
-    }
-    if evidence.rate is not None:
-        values[MetricName.ACCEPTANCE_RATE] = evidence.rate.worse
-    if evidence.speed is not None:
-        values[MetricName.TOKENS_PER_SECOND] = evidence.speed.worse
-    if evidence.restarts is not None:
-        failed_now = evidence.restarts.failed
-        values[MetricName.RESTARTS] = evidence.needed_worse if failed_now else 1.0
-    for found in evidence.queries:
-        values[found.name] = evidence.needed_worse if found.failed else 1.0
-    failed = tuple(
-        name
-        for name in evidence.metrics
-        if name in evidence.failed or values[name] >= evidence.needed_worse
-    )
-    return evidence if failed == evidence.failed else replace(evidence, failed=failed)
-
-
-def _methods(before: tuple[str, str], sample: Sample) -> tuple[str, str]:
-    latest = {CANDIDATE: before[0], CONTROL: before[1]}
-    arms = {sample.candidate: CANDIDATE, sample.control: CONTROL}
-    for pod in sample.pods:
-        if pod.digest is not None and pod.revision in arms and not pod.terminating:
-            latest[arms[pod.revision]] = pod.digest.method
-    return latest[CANDIDATE], latest[CONTROL]
+    assessment: Assessment
+    grounds: tuple[_Grounds, ...]
 
 
 def assess(evidence: Evidence) -> Assessment:
     """What the evidence says now. Absent data is Inconclusive, never Passed or Failed."""
-    return Assessment(
-        metrics=tuple(_shown(evidence, name) for name in evidence.metrics),
+    return tell(evidence).assessment
+
+
+def tell(evidence: Evidence, before: Told | None = None) -> Told:
+    """The same, with the words of an earlier moment where they still hold."""
+    grounds = tuple(_grounds(evidence, name) for name in evidence.metrics)
+    earlier = (*zip(before.grounds, before.assessment.metrics, strict=True),) if before else ()
+    metrics = tuple(
+        earlier[place][1]
+        if place < len(earlier) and earlier[place][0].alike(each)
+        else each.verdict()
+        for place, each in enumerate(grounds)
+    )
+    assessment = Assessment(
+        metrics=metrics,
         candidate_requests=_requests(evidence),
         all_fail=evidence.failing.words,
     )
+    return Told(assessment, grounds)
 
 
-def _shown(evidence: Evidence, name: str) -> MetricVerdict:
-    found = _verdict(evidence, name)
-    if evidence.problem and name in OF_ENGINES and found.outcome != Outcome.FAILED:
-        found = replace(
-            found,
-            outcome=Outcome.ERRORED,
-            reason=Reason.SOURCE_AWAY,
-            holds=True,
-            message=f"{evidence.problem}; before that {found.message}",
-        )
-    if name not in evidence.dry_run:
-        return found
-    return replace(found, dry_run=True, message=f"dry run, not acted on: {found.message}")
+def _grounds(evidence: Evidence, name: str) -> _Grounds:
+    problem = evidence.problem if name in OF_ENGINES else ""
+    return _Grounds(_said(evidence, name), problem, name in evidence.dry_run)
 
 
-def acceptance_sides(evidence: Evidence) -> tuple[float, float]:
-    """E-values (worse, not worse) of AcceptanceLength with all its bounds."""
-    bound = evidence.least_acceptance
-    if evidence.alone:
-        return (bound.worse, bound.not_worse) if bound.tests else (1.0, 1.0)
-    return (
-        max(evidence.acceptance.worse, bound.worse),
-        min(evidence.acceptance.not_worse, bound.not_worse),
-    )
-
-
-def error_sides(evidence: Evidence) -> tuple[float, float]:
-    """E-values (worse, not worse) of ErrorRate, 4xx and kinds of requests included."""
-    refused = evidence.client_errors
-    of_all = kinds.left(evidence.kinds) * evidence.errors.worse
-    of_all += sum(kind.stake * kind.worse for kind in evidence.kinds)
-    worse = (1 - CLIENT_STAKE) * of_all + CLIENT_STAKE * refused.worse
-    shown = evidence.errors.not_worse
-    if (
-        refused.worse >= CLIENT_POINTS_TO_WORSE
-        or messages.errors_outside(refused)
-        or any(kind.is_outside for kind in evidence.kinds)
-    ):
-        shown = 0.0
-    return worse, shown
-
-
-def _verdict(evidence: Evidence, name: str) -> MetricVerdict:
-    asked = next((found for found in evidence.queries if found.name == name), None)
-    if asked is not None:
-        return queried.verdict(
-            asked,
-            failed=name in evidence.failed,
-            needed_worse=evidence.needed_worse,
-            needed_not_worse=NEEDED_NOT_WORSE,
-        )
-    judged = next((found for found in evidence.latencies if found.name == name), None)
-    needed = messages.Needed(
-        evidence.needed_worse, NEEDED_NOT_WORSE, failed=name in evidence.failed
-    )
-    if judged is not None:
-        return messages.latency(judged, needed)
+def _said(evidence: Evidence, name: str) -> "partial[MetricVerdict]":
+    """Who puts a metric's evidence into words, given all that they need: what is not among it
+    can't change them."""
+    failed = name in evidence.failed
+    for asked in evidence.queries:
+        if asked.name == name:
+            return partial(
+                queried.verdict,
+                asked,
+                failed=failed,
+                needed_worse=evidence.needed_worse,
+                needed_not_worse=NEEDED_NOT_WORSE,
+            )
+    needed = messages.Needed(evidence.needed_worse, NEEDED_NOT_WORSE, failed=failed)
+    for judged in evidence.latencies:
+        if judged.name == name:
+            sides = (judged.worse, judged.not_worse)
+            return partial(messages.latency, judged.figures, needed, sides=sides)
     if name == MetricName.ACCEPTANCE_RATE and evidence.rate is not None:
-        return messages.rate(evidence.rate, needed, missing=evidence.rate_missing)
+        return partial(messages.rate, evidence.rate, needed, missing=evidence.rate_missing)
     if name == MetricName.TOKENS_PER_SECOND and evidence.speed is not None:
-        return messages.speed(evidence.speed, needed)
+        sides = (evidence.speed.worse, evidence.speed.not_worse)
+        return partial(messages.speed, evidence.speed.figures, needed, sides=sides)
     if name == MetricName.RESTARTS and evidence.restarts is not None:
-        return messages.restarts(evidence.restarts, needed)
+        return partial(messages.restarts, evidence.restarts, needed)
     if name == MetricName.ACCEPTANCE_LENGTH:
-        return messages.acceptance(
+        return partial(
+            messages.acceptance,
             evidence.acceptance,
             evidence.least_acceptance,
             needed,
             sides=acceptance_sides(evidence),
             missing=_why_no_acceptance(evidence),
         )
-    return messages.errors(
+    return partial(
+        messages.errors,
         evidence.errors,
         evidence.client_errors,
-        evidence.kinds,
+        tuple(kind.figures for kind in evidence.kinds),
         needed,
         sides=error_sides(evidence),
         sticky=evidence.sticky,
@@ -335,25 +169,3 @@ def _why_no_errors(evidence: Evidence) -> str:
     if not evidence.gateways.seen:
         return "no gateway agent has answered"
     return "no block with enough requests of both arms yet"
-
-
-def why_no_rate(sample: Sample) -> str:
-    """Why accepted of drafted can't be compared: only like drafting has like rates."""
-    found: dict[str, set[tuple[str, int | None]]] = {CANDIDATE: set(), CONTROL: set()}
-    for pod in sample.pods:
-        arm, digest = sample.arm(pod.revision), pod.digest
-        if arm is None or pod.terminating or digest is None:
-            continue
-        found[arm].add((digest.method, digest.num_speculative_tokens))
-        if digest.draft_tokens is None:
-            return f"{pod.name} does not count what it drafts"
-    for arm, words in ((CANDIDATE, "the candidate"), (CONTROL, "stable")):
-        if arm in sample.arms and not found[arm]:
-            return f"no digest from {words} yet"
-    (method, tokens), *more = sorted(found[CANDIDATE] | found[CONTROL], key=str)
-    if more:
-        said = ", ".join(f"{each} with {k} draft tokens" for each, k in [(method, tokens), *more])
-        return f"rates compare only at the same method and numSpeculativeTokens, not {said}"
-    if method == "None":
-        return "neither revision speculates"
-    return "" if tokens is not None else "the engines do not say how many tokens they draft"

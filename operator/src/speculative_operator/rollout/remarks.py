@@ -85,9 +85,9 @@ def _implausible(ours: list[Digest], theirs: list[Digest]) -> Iterator[str]:
 
 
 def _length(digests: Iterable[Digest]) -> float | None:
-    found = [d for d in digests if d.generated_tokens is not None and d.accepted_tokens is not None]
+    found = [digest for digest in digests if digest.steps is not None]
     generated = sum(digest.generated_tokens or 0 for digest in found)
-    steps = generated - sum(digest.accepted_tokens or 0 for digest in found)
+    steps = sum(digest.steps or 0 for digest in found)
     return generated / steps if steps >= _MINIMUM_STEPS else None
 
 

@@ -49,10 +49,7 @@ def _figures(snapshot: Snapshot) -> list[tuple[str, float]]:
     control = trial.control if trial is not None else stable.hash if stable is not None else ""
     found = []
     for pod in sorted(snapshot.pods_of(control), key=lambda pod: pod.name):
-        digest = pod.digest
-        if digest is None or digest.generated_tokens is None or digest.accepted_tokens is None:
-            continue
-        steps = digest.generated_tokens - digest.accepted_tokens
-        if pod.ready and steps >= LEAST_STEPS:
-            found.append((pod.name, digest.accepted_tokens / steps))
+        steps = pod.digest.steps if pod.digest is not None else None
+        if pod.digest is not None and pod.ready and steps is not None and steps >= LEAST_STEPS:
+            found.append((pod.name, (pod.digest.accepted_tokens or 0) / steps))
     return found

@@ -109,14 +109,12 @@ def _unready_since(snapshot: Snapshot, canary: CanaryStatus) -> str | None:
 
 def acceptance_length(pods: Iterable[WorkerPod]) -> str | None:
     """Tokens per decoding step since the pods' engines started, pooled; None when not measured."""
-    generated = accepted = 0
+    generated = steps = 0
     for pod in pods:
-        digest = pod.digest
-        if digest is None or digest.generated_tokens is None or digest.accepted_tokens is None:
+        if pod.digest is None or pod.digest.steps is None:
             continue
-        generated += digest.generated_tokens
-        accepted += digest.accepted_tokens
-    steps = generated - accepted
+        generated += pod.digest.generated_tokens or 0
+        steps += pod.digest.steps
     if steps <= 0 or generated > LONGEST_STEP * steps:
         return None
     return f"{generated / steps:.2f}"
