@@ -22,7 +22,6 @@ from tests.reconcile.test_rollout_on_server import (
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, POD
 from speculative_operator.metrics.pages import Pages
-from speculative_operator.reconcile import Reconciler
 
 pytestmark = pytest.mark.cluster
 
@@ -39,13 +38,6 @@ class Unasked(Simulation):
 class Judging(Run):
     """The operator with a Prometheus that knows the engines of the simulation."""
 
-    pages: Pages | None = None
-
-    def a_new_process(self) -> Reconciler:
-        reconciler = super().a_new_process()
-        reconciler._pages = self.pages
-        return reconciler
-
     async def passes(self) -> None:
         await super().passes()
         if self.pages is not None:
@@ -61,8 +53,8 @@ async def scraped(simulation: Simulation) -> list[dict[str, Any]]:
         figures = {
             "vllm:request_success_total": count.requests,
             "vllm:generation_tokens_total": count.generated,
-            "vllm:spec_decode_num_drafts_total": count.accepted,
-            "vllm:spec_decode_num_draft_tokens_total": 2 * count.accepted + 1,
+            "vllm:spec_decode_num_drafts_total": count.generated - count.accepted,
+            "vllm:spec_decode_num_draft_tokens_total": count.accepted + 1,
             "vllm:spec_decode_num_accepted_tokens_total": count.accepted,
             "vllm:num_requests_running": 1,
             "vllm:num_requests_waiting": 0,
@@ -91,7 +83,8 @@ async def judging(api_server: Server, name: str) -> AsyncIterator[tuple[Judging,
         clock = lambda: simulation.now.timestamp()  # noqa: E731
         async with Pages(queries, clock=clock) as pages:
             run = Judging(simulation, client)
-            run.pages = run.reconciler._pages = pages
+            run.pages = pages
+            run.reconciler = run.a_new_process()
             server = {"address": address}
             analysis = {"source": "Prometheus", "prometheus": server, "periodSeconds": 15}
             await simulation.create(rollout={**STEPS, "analysis": analysis})

@@ -28,6 +28,7 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.desired.revision import words_of
 from speculative_operator.errors import Conflict, NotFound
+from speculative_operator.metrics.pages import Pages
 from speculative_operator.reconcile import Reconciler
 from speculative_operator.settings import Settings
 from speculative_operator.telemetry import Telemetry
@@ -75,6 +76,9 @@ def never(_: int) -> bool:
 class Run:
     """A simulation and the operator processes that succeed each other over it."""
 
+    pages: Pages | None = None
+    """What Prometheus knows of engines, where that is asked."""
+
     def __init__(self, simulation: Simulation, client: CrashingClient) -> None:
         self.simulation = simulation
         self.client = client
@@ -89,6 +93,7 @@ class Run:
             self.stores,
             self.simulation,
             self.settings,
+            pages=self.pages,
             utc_now=lambda: self.simulation.now,
         )
 

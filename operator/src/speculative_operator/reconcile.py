@@ -15,9 +15,6 @@ from typing import Final
 
 from speculative_api.conditions import ConditionType, Reason
 from speculative_api.v1alpha1 import AnalysisSource, Condition
-from speculative_operator.analysis.queried import Measurement
-from speculative_operator.analysis.verdict import Evidence, Sample, assess
-from speculative_operator.cluster import evidence as evidence_store
 from speculative_operator.cluster.apply import Applier, Outcome, leftovers, versions, words_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.companions import gateway_key, is_gateway
@@ -31,14 +28,15 @@ from speculative_operator.cluster.resources import (
     Key,
     uid_of,
 )
-from speculative_operator.decision import Assessment, Decision, Event
-from speculative_operator.desired import names, objects
+from speculative_operator.decision import Decision, Event
+from speculative_operator.desired import objects
 from speculative_operator.desired.inputs import inputs_of
 from speculative_operator.drifts import Drifts
 from speculative_operator.errors import Refused
 from speculative_operator.gather import Stores, gather, targets_of
+from speculative_operator.judging import Judging
 from speculative_operator.metrics.doorbell import Doorbell
-from speculative_operator.metrics.pages import FromPrometheus, Pages, unknown_pod
+from speculative_operator.metrics.pages import FromPrometheus, Pages
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notifications import with_pending
@@ -47,8 +45,6 @@ from speculative_operator.readings import Readings, status_of
 from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.blocked import waits_for_room
 from speculative_operator.rollout.decide import decide
-from speculative_operator.rollout.gateways import highest_copied, highest_weight
-from speculative_operator.rollout.trial import Trial, trial_of, trials_of
 from speculative_operator.scaledown import announce_costs
 from speculative_operator.scaling.idling import is_released
 from speculative_operator.scaling.removal import shrinking
@@ -77,8 +73,6 @@ class _Memory:
     uid: str
     conflicts: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
-    evidence: Evidence | None = None
-    evidence_saved_at: float = float("-inf")
     published_at: float = float("-inf")
     asked_at: float = float("-inf")
     news: NodeNews | None = None
@@ -106,7 +100,6 @@ class Reconciler:
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._queries = queries
         self._pages = pages
         self._notifier = notifier
         self._doorbell = doorbell
@@ -116,7 +109,14 @@ class Reconciler:
         self._settings = settings
         self._utc_now = utc_now
         self._applier = Applier(client, stores)
-        self._drifts = Drifts(stores[CONFIG_MAP.kind], self._applier, telemetry)
+        self._judging = Judging(
+            stores[CONFIG_MAP.kind],
+            self._applier,
+            Drifts(stores[CONFIG_MAP.kind], self._applier, telemetry),
+            queries=queries,
+            pages=pages,
+            write_seconds=settings.evidence_write_seconds,
+        )
         self._specs = Specs(settings)
         self._readings = Readings()
         self._memories: dict[Key, _Memory] = {}
@@ -133,7 +133,7 @@ class Reconciler:
             self._applier.forget(key)
             self._specs.forget(key)
             self._listen(key, None)
-            self._drifts.forget(key)
+            self._judging.forget(key)
             self._readings.forget(key)
             return None
         uid = uid_of(parent)
@@ -174,7 +174,7 @@ class Reconciler:
     async def _pass(self, parent: JSON, snapshot: Snapshot, memory: _Memory) -> float:
         if pods := waits_for_room(snapshot):
             snapshot = replace(snapshot, node_news=await self._news(snapshot, pods, memory))
-        assessment = self._judge(snapshot, memory)
+        assessment = self._judging.judge(snapshot)
         decision = self._noted(snapshot, decide(snapshot, assessment))
         self._listen((snapshot.namespace, snapshot.name), snapshot)
         if decision.transition:
@@ -184,10 +184,9 @@ class Reconciler:
                 after = replace(snapshot, status=decision.status)
                 await self._make_real(after, decision, memory)
             finally:
-                await self._tell(parent, snapshot, decision, memory)
+                await self._tell(parent, snapshot, decision)
             return decision.next_look_seconds
-        await self._save_evidence(snapshot, memory, at_once=False)
-        await self._drifts.save(snapshot)
+        await self._judging.save(snapshot, at_once=False)
         waiting = await self._make_real(snapshot, decision, memory)
         if (memory.conflicts, memory.refusals) != (snapshot.conflicts, snapshot.refusals):
             told = replace(snapshot, conflicts=memory.conflicts, refusals=memory.refusals)
@@ -208,16 +207,14 @@ class Reconciler:
             memory.news = await node_news(self._client, snapshot.namespace, pods)
         return memory.news
 
-    async def _tell(
-        self, parent: JSON, snapshot: Snapshot, decision: Decision, memory: _Memory
-    ) -> None:
+    async def _tell(self, parent: JSON, snapshot: Snapshot, decision: Decision) -> None:
         """Says what was decided, and keeps what it was decided from."""
         for event in decision.events:
             place = (snapshot.namespace, snapshot.name)
             log.info("object=%s/%s event=%s why=%r", *place, event.reason, event.message)
             await emit(self._client, parent, event, now=snapshot.now)
         self._notify(snapshot, decision)
-        await self._save_evidence(snapshot, memory, at_once=True)
+        await self._judging.save(snapshot, at_once=True)
 
     def _noted(self, snapshot: Snapshot, decision: Decision) -> Decision:
         """The decision with what receivers are to be told of it, as part of its status."""
@@ -264,72 +261,6 @@ class Reconciler:
             asked = snapshot if snapshot is not None and is_released(snapshot.status) else None
             shared = asked is not None and bool(asked.spec.gateway.shared_name)
             self._doorbell.listen(key, asked.gateways if asked else (), shared=shared)
-
-    def _judge(self, snapshot: Snapshot, memory: _Memory) -> Assessment | None:
-        trial = trial_of(snapshot.status)
-        if trial is None:
-            memory.evidence = None
-            return self._drifts.judge(snapshot)
-        sample = Sample(
-            at=snapshot.now.timestamp(),
-            weight=(highest_copied if trial.shadow else highest_weight)(snapshot, trial.candidate),
-            candidate=trial.candidate,
-            control=trial.control,
-            pods=snapshot.pods,
-            gateways=snapshot.gateways,
-            period_seconds=snapshot.spec.rollout.analysis.period_seconds,
-            # Whose request is copied is decided by chance for each.
-            sticky=not trial.shadow and snapshot.spec.gateway.session_affinity_header is not None,
-            shadow=trial.shadow,
-            measurements=self._measured(snapshot, trial),
-            problem=self._problem(snapshot, trial),
-        )
-        memory.evidence = evidence_store.look(
-            memory.evidence,
-            sample,
-            trial=trial.identity,
-            analysis=snapshot.spec.rollout.analysis,
-            trials=trials_of(snapshot.spec.rollout),
-            store=self._stores[CONFIG_MAP.kind],
-            key=(snapshot.namespace, snapshot.name),
-        )
-        return assess(memory.evidence)
-
-    def _problem(self, snapshot: Snapshot, trial: Trial) -> str:
-        """Why figures of engines are missing, where one source has all of them."""
-        analysis = snapshot.spec.rollout.analysis
-        if self._pages is None or analysis.source is not AnalysisSource.PROMETHEUS:
-            return ""
-        place = (snapshot.namespace, snapshot.name)
-        return self._pages.problem(place) or unknown_pod(snapshot, trial.candidate, trial.control)
-
-    def _measured(self, snapshot: Snapshot, trial: Trial) -> dict[str, Measurement]:
-        """The newest answers to the queries of this trial; what is due is asked meanwhile."""
-        if self._queries is None:
-            return {}
-        words = {
-            "canary": trial.candidate,
-            "stable": trial.control,
-            "name": snapshot.name,
-            "namespace": snapshot.namespace,
-        }
-        place, analysis = (snapshot.namespace, snapshot.name), snapshot.spec.rollout.analysis
-        return self._queries.ask(place, analysis, words, at=snapshot.now.timestamp())
-
-    async def _save_evidence(self, snapshot: Snapshot, memory: _Memory, *, at_once: bool) -> None:
-        now = asyncio.get_running_loop().time()
-        due = now - memory.evidence_saved_at >= self._settings.evidence_write_seconds
-        if memory.evidence is None or not (due or at_once):
-            return
-        key = (snapshot.namespace, snapshot.name)
-        before = self._stores[CONFIG_MAP.kind].of(key).get(names.evidence(snapshot.name))
-        body = evidence_store.config_map(snapshot, memory.evidence, before)
-        try:
-            await self._applier.ensure(body, key=key, owner_uid=snapshot.uid)
-        except Refused as error:
-            # Kept in memory alone: a restart then begins anew, which costs time and no user.
-            log.warning("event=evidence-not-kept object=%s/%s why=%r", *key, words_of(error))
-        memory.evidence_saved_at = now
 
     async def _make_real(self, snapshot: Snapshot, decision: Decision, memory: _Memory) -> bool:
         """Creates, corrects and removes objects; gives whether something is in the way."""
