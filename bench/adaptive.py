@@ -13,11 +13,15 @@ Time is that of the processor (`--clock cpu`, on machines without a GPU, where
 other jobs would hide everything) or of the wall. Engines run in `--python`;
 results go to build/bench-adaptive.json after every round, with the minutes of each
 cell. It needs nobody: a cell ends after `--rounds` or, from its fourth round on,
-after `--minutes`; an engine that ends costs its workload's cells and no others;
-`--resume` leaves out what an earlier run has finished.
+after `--minutes`; an engine that ends costs its cell and no others. The cells that tell
+most come first: every workload at the first number of streams before any at the second.
+What an earlier run has finished stays in the report until the same cell is finished
+anew; `--resume` leaves out those that were finished with the same options. `--table`
+prints the report as it stands in docs/adaptive.md.
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -54,11 +58,12 @@ class Workload:
 
 TARGET = "SmolLM2-135M-Instruct"
 WORKLOADS = (
+    Workload("useless draft", "SmolLM2-135M-8layers", "free", 0.0),
+    Workload("perfect draft", TARGET, "free", 0.0),
     Workload("n-gram, copy-heavy", "ngram", "copy", 0.0),
     Workload("n-gram, free text", "ngram", "free", 1.0),
-    Workload("perfect draft", TARGET, "free", 0.0),
-    Workload("useless draft", "SmolLM2-135M-8layers", "free", 0.0),
 )
+"""The most that can be lost first, then the most that can be won."""
 
 
 class EngineGone(Exception):
@@ -193,23 +198,32 @@ def summary(
     }
 
 
-def measure(workload: Workload, arguments: argparse.Namespace, results: list[Any]) -> None:
-    """All numbers of streams of one workload that are not finished. Raises `EngineGone`."""
-    missing = [
-        streams
-        for streams in arguments.streams
-        if not any(is_finished(entry, workload, streams) for entry in results)
-    ]
-    if not missing:
+def measure(
+    workload: Workload, streams: int, arguments: argparse.Namespace, results: list[Any]
+) -> None:
+    """One cell, unless it is finished. Raises `EngineGone`."""
+    options = options_of(arguments)
+    if arguments.resume and any(
+        is_of(each, workload, streams) and each.get("finished") and each.get("options") == options
+        for each in results
+    ):
         return
+    # Finished ones of an earlier run make place only for a finished one.
+    results[:] = [e for e in results if e.get("finished") or not is_of(e, workload, streams)]
+    entry: dict[str, Any] = {"workload": workload.name, "streams": streams, "options": options}
+    results.append(entry)
     with engines(workload, arguments) as running:
-        for streams in missing:
-            entry: dict[str, Any] = {"workload": workload.name, "streams": streams}
-            results.append(entry)
-            _cell(workload, arguments, running, entry, results)
-            entry["finished"] = True
-            written(results)
-            print(json.dumps(entry), flush=True)
+        _cell(workload, arguments, running, entry, results)
+    results[:] = [e for e in results if e is entry or not is_of(e, workload, streams)]
+    entry["finished"] = True
+    written(results)
+    print(json.dumps(entry), flush=True)
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a cell's figures depend on; its time is not among it, its rounds are in the entry."""
+    names = ("clock", "tokens", "lengths", "learning", "quick")
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _cell(
@@ -245,15 +259,34 @@ def _cell(
             return
 
 
-def is_finished(entry: dict[str, Any], workload: Workload, streams: int) -> bool:
-    """Whether an earlier run has this cell."""
-    named = (entry.get("workload"), entry.get("streams")) == (workload.name, streams)
-    return named and entry.get("finished") is True
+def is_of(entry: dict[str, Any], workload: Workload, streams: int) -> bool:
+    """Whether an entry is of this cell."""
+    return (entry.get("workload"), entry.get("streams")) == (workload.name, streams)
 
 
 def written(results: list[Any]) -> None:
-    """Replaces the report."""
-    REPORT.write_text(json.dumps(results, indent=2) + "\n")
+    """Replaces the report, whole at every moment."""
+    beside = REPORT.with_suffix(".new")
+    beside.write_text(json.dumps(results, indent=2) + "\n")
+    beside.replace(REPORT)
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """The finished cells in Markdown."""
+    lines = ["| workload | streams | best of the others | Online | ratio (95 % bound) | rounds |"]
+    lines.append("|---|---|---|---|---|---|")
+    for workload in WORKLOADS:
+        of_workload = (e for e in results if e["workload"] == workload.name and e.get("finished"))
+        for entry in sorted(of_workload, key=lambda each: each["streams"]):
+            speeds, best = entry["tokens_per_second"], entry["reference"]
+            bound = "unknown" if entry["lower_95"] is None else f"{entry['lower_95']:.3f}"
+            said = ", quick" if entry.get("options", {}).get("quick") else ""
+            lines.append(
+                f"| {workload.name} | {entry['streams']} | {speeds[best]:.1f} ({best}) | "
+                f"{speeds['adaptive']:.1f} | {entry['ratio']:.3f} ({bound}) | "
+                f"{entry['rounds']}{said} |"
+            )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -270,24 +303,28 @@ def main() -> None:
     )
     parser.add_argument("--resume", action="store_true", help="leave out finished cells")
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 4])
     parser.add_argument("--lengths", type=int, nargs="+", default=[0, 1, 2, LARGEST])
     parser.add_argument("--only", nargs="+", default=[], help="parts of workloads' names")
+    parser.add_argument("--table", action="store_true", help="print the report and run nothing")
     arguments = parser.parse_args()
+    results: list[Any] = json.loads(REPORT.read_text()) if REPORT.exists() else []
+    if arguments.table:
+        print(table(results))
+        return
     if arguments.quick:
         arguments.rounds, arguments.learning, arguments.tokens = 3, 2, 48
         arguments.lengths = [0, LARGEST]
-    results: list[Any] = []
-    if arguments.resume and REPORT.exists():
-        results = [entry for entry in json.loads(REPORT.read_text()) if entry.get("finished")]
     failed = False
-    for workload in WORKLOADS:
-        if not arguments.only or any(part in workload.name for part in arguments.only):
-            try:
-                measure(workload, arguments, results)
-            except EngineGone as error:
-                failed = True
-                print(f"{workload.name}: {error}", file=sys.stderr, flush=True)
+    wanted = [
+        w for w in WORKLOADS if not arguments.only or any(p in w.name for p in arguments.only)
+    ]
+    for streams, workload in itertools.product(arguments.streams, wanted):
+        try:
+            measure(workload, streams, arguments, results)
+        except EngineGone as error:
+            failed = True
+            print(f"{workload.name}, {streams} streams: {error}", file=sys.stderr, flush=True)
     sys.exit(1 if failed else 0)
 
 

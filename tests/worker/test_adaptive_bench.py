@@ -9,7 +9,8 @@ import pytest
 from bench import adaptive
 from bench.adaptive import WORKLOADS, EngineGone, arms_of, lower_bound, main, summary
 
-LOOK_UP, DRAFT = WORKLOADS[0], WORKLOADS[2]
+LOOK_UP = next(each for each in WORKLOADS if each.draft == "ngram")
+DRAFT = next(each for each in WORKLOADS if each.draft != "ngram")
 
 
 def a_round(**seconds):
@@ -96,12 +97,23 @@ def bench(monkeypatch, tmp_path):
     return run
 
 
+def cells(report):
+    return [(each["workload"], each["streams"]) for each in report if each.get("finished")]
+
+
+NAMES = [each.name for each in WORKLOADS]
+
+
+def test_every_workload_has_a_cell_before_any_has_two(bench):
+    _, report, _ = bench("--streams", "1", "16", "--rounds", "2")
+    assert cells(report) == [(name, streams) for streams in (1, 16) for name in NAMES]
+
+
 def test_an_engine_that_ends_costs_its_own_cells_only(bench):
     code, report, _ = bench("--streams", "1", "4", "--rounds", "2", broken="perfect draft")
     assert code == 1
-    finished = [(each["workload"], each["streams"]) for each in report if each.get("finished")]
-    others = [each.name for each in WORKLOADS if each.name != "perfect draft"]
-    assert finished == [(name, streams) for name in others for streams in (1, 4)]
+    others = [name for name in NAMES if name != "perfect draft"]
+    assert cells(report) == [(name, streams) for streams in (1, 4) for name in others]
 
 
 def test_what_is_finished_is_not_run_again(bench):
@@ -109,9 +121,51 @@ def test_what_is_finished_is_not_run_again(bench):
     bench(*options, broken="perfect draft")
     code, report, played = bench(*options)
     assert code == 0
-    assert {each["workload"] for each in report} == {each.name for each in WORKLOADS}
+    assert sorted(cells(report)) == sorted((name, 1) for name in NAMES)
     assert len(report) == len(WORKLOADS)
     assert len(played) == 1
+
+
+def test_a_cell_of_other_options_is_run_again(bench):
+    bench("--streams", "1", "--quick")
+    _, report, played = bench("--streams", "1", "--rounds", "4", "--resume")
+    assert len(played) == len(report) == len(WORKLOADS)
+    assert not any(each["options"]["quick"] for each in report)
+
+
+@pytest.mark.parametrize("options", [(), ("--resume",)], ids=["anew", "resumed"])
+def test_a_finished_cell_stays_until_it_is_finished_anew(bench, options):
+    bench("--streams", "1", "--quick")
+    ran = ("--streams", "1", "--only", "perfect", "--rounds", "4", *options)
+    _, report, _ = bench(*ran, broken="perfect draft")
+    assert sorted(cells(report)) == sorted((name, 1) for name in NAMES)
+    _, report, _ = bench(*ran)
+    assert sorted(cells(report)) == sorted((name, 1) for name in NAMES)
+    assert [each["workload"] for each in report if not each["options"]["quick"]] == [
+        "perfect draft"
+    ]
+
+
+def test_a_report_is_whole_whenever_the_bench_is_killed(bench, monkeypatch):
+    bench("--streams", "1", "--rounds", "2")
+
+    def killed(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        adaptive.written([])
+    assert len(json.loads(adaptive.REPORT.read_text())) == len(WORKLOADS)
+
+
+def test_finished_cells_are_a_table(bench, capsys, monkeypatch):
+    bench("--streams", "1", "--quick", broken="useless draft")
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["bench.adaptive", "--table"])
+    main()
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) == len(WORKLOADS) - 1
+    assert rows[0] == "| perfect draft | 1 | 100.0 (k=0) | 100.0 | 1.000 (1.000) | 3, quick |"
 
 
 def test_a_cell_ends_with_its_time_but_not_before_a_bound_says_something(bench):
