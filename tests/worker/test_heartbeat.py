@@ -122,6 +122,46 @@ async def test_an_error_is_a_stall():
     assert "answered with 500" in said[0]
 
 
+async def test_a_silence_is_asked_again_soon_and_ended_by_an_answer(monkeypatch):
+    monkeypatch.setattr(beats, "AGAIN_SECONDS", 0.001)
+    engine = Engine(status=503)
+    said = []
+
+    def silent(rule):
+        said.append(rule)
+        engine._status = 200
+
+    heartbeat = Heartbeat(engine, model="chat", period_seconds=0.2)
+    running = asyncio.create_task(heartbeat.run(silent))
+    async with asyncio.timeout(10):
+        while len(said) < 2:  # noqa: ASYNC110 (nothing sets an event)
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert "answered with 503" in said[0]
+    assert said[1] is None
+    # Two looks of its period before the first beat, and none before the second.
+    assert len(engine.asked) == 2
+
+
+async def test_a_silence_ends_with_a_users_token_too(monkeypatch):
+    monkeypatch.setattr(beats, "AGAIN_SECONDS", 0.001)
+    engine = Engine(status=500)
+    said = []
+
+    def silent(rule):
+        said.append(rule)
+        engine._busy = True
+
+    heartbeat = Heartbeat(engine, model="chat", period_seconds=0.001)
+    running = asyncio.create_task(heartbeat.run(silent))
+    async with asyncio.timeout(10):
+        while len(said) < 2:  # noqa: ASYNC110 (nothing sets an event)
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert said[1] is None
+    assert len(engine.asked) == 1
+
+
 @pytest.mark.slow
 async def test_a_worker_beats_and_does_not_count_it(tmp_path):
     async with a_worker(tmp_path, heartbeatSeconds=1) as worker:

@@ -3,7 +3,7 @@
 import pytest
 
 from speculative_api.engine_metrics import Load
-from speculative_worker.progress import stall
+from speculative_worker.progress import kept_samples, stall
 
 
 def samples(*loads):
@@ -53,3 +53,27 @@ def test_an_engine_that_never_answers_is_stalled():
 
 def test_one_missing_answer_proves_nothing():
     assert stall([*samples(*STUCK[:3]), None], period_seconds=15) is None
+
+
+@pytest.mark.parametrize(
+    "loads, hung",
+    [
+        pytest.param([(2, 1, 50)] * 81, True, id="running for twenty minutes"),
+        pytest.param([(2, 1, 50)] * 80, False, id="not yet"),
+        pytest.param([(2, 1, 49), *[(2, 1, 50)] * 80], False, id="a token at first"),
+        pytest.param([(0, 0, 50), *[(2, 1, 50)] * 80], False, id="idle at first"),
+        pytest.param([*[(2, 1, 50)] * 80, (2, 1, 51)], False, id="a token at last"),
+        pytest.param([(0, 0, 50)] * 81, False, id="idle"),
+    ],
+)
+def test_requests_that_run_and_never_get_a_token_are_a_stall(loads, hung):
+    found = stall(samples(*loads), period_seconds=15)
+    says = "engine 0: 2 requests running, no token generated in 1200 s"
+    assert found == (says if hung else None)
+
+
+def test_a_look_without_an_answer_does_not_hide_one_that_hangs():
+    looks = [*samples(*[(2, 1, 50)] * 40), None, *samples(*[(2, 1, 50)] * 40)]
+    assert stall(looks, period_seconds=15) is not None
+    assert kept_samples(15) == 81
+    assert kept_samples(1200) == 4

@@ -17,6 +17,8 @@ from speculative_worker.log import log
 
 ANSWER_SECONDS: Final = 60.0
 """How long one token may take an idle engine before it counts as stalled."""
+AGAIN_SECONDS: Final = 10.0
+"""After a beat without an answer: a restart is near, and may not hang on one beat."""
 _SETTLE_SECONDS: Final = 0.2
 _SETTLE_LOOKS: Final = 10
 _GAUGES: Final = frozenset({"running", "waiting", "kv_cache_usage", "kv_cache_blocks"})
@@ -67,6 +69,10 @@ def _histogram(one: Histogram, other: Histogram, sign: int) -> Histogram:
     )
 
 
+def _generated(found: Mapping[str, Load]) -> int:
+    return sum(load.generated for load in found.values())
+
+
 def _finished(found: Reading) -> int:
     return found.requests_finished or 0
 
@@ -82,6 +88,8 @@ class Heartbeat:
         self._held: Reading | None = None
         """While a beat is under way: the look before it, for nobody knows yet what it counts."""
         self._last: Reading | None = None
+        self._unanswered = False
+        """Whether the last beat was."""
 
     def without(self, found: Reading) -> Reading:
         """A reading less everything that heartbeats had counted; its counters never fall.
@@ -100,15 +108,24 @@ class Heartbeat:
         """Beats for ever; `silent` gets the rule of a stall, or None once an answer came."""
         before: Mapping[str, Load] = {}
         while True:
-            await asyncio.sleep(self._period_seconds)
+            again = self._unanswered
+            pause = min(AGAIN_SECONDS, self._period_seconds) if again else self._period_seconds
+            await asyncio.sleep(pause)
             try:
                 found = await self._client.load()
-                if is_idle(found, before):
+                if again and before and _generated(found) > _generated(before):
+                    # Somebody else got a token: it works, whatever became of the beat.
+                    self._say(None, silent)
+                elif again or is_idle(found, before):
                     await self._beat(await self._client.fresh_sample(), silent)
                     found = await self._client.load()
             except EngineSilent:
                 found = {}  # the progress rule speaks for an engine without metrics
             before = found
+
+    def _say(self, rule: str | None, silent: Callable[[str | None], None]) -> None:
+        self._unanswered = rule is not None
+        silent(rule)
 
     async def _beat(self, before: Reading, silent: Callable[[str | None], None]) -> None:
         started, self._held = time.monotonic(), before
@@ -124,15 +141,13 @@ class Heartbeat:
             async with asyncio.timeout(ANSWER_SECONDS):
                 status, _ = await self._client.complete(self._request)
         except (TimeoutError, EngineSilent) as error:
-            silent(
-                f"the heartbeat of an idle engine got no answer in "
-                f"{time.monotonic() - started:.0f} s ({type(error).__name__})"
-            )
+            took = f"{time.monotonic() - started:.0f} s ({type(error).__name__})"
+            self._say(f"the heartbeat of an idle engine got no answer in {took}", silent)
             return
         if status >= 500:
-            silent(f"the heartbeat of an idle engine was answered with {status}")
+            self._say(f"the heartbeat of an idle engine was answered with {status}", silent)
             return
-        silent(None)
+        self._say(None, silent)
         await self._remember(before)
 
     async def _remember(self, before: Reading) -> None:

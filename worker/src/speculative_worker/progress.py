@@ -4,6 +4,7 @@ Comes in: looks at the engine's load at a steady interval, oldest first. Goes
 out: a sentence that names the stall, or None. The supervisor calls it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,6 +12,11 @@ from speculative_api.engine_metrics import Load
 
 STALL_SAMPLES: Final = 4
 """Looks in a row without progress that make a stall: at 15 s apart, most of a minute."""
+
+HUNG_SECONDS: Final = 1200.0
+"""So long without a token while requests run is no prefill any more: one step ends within 300 s
+where several processes share it (vllm/envs.py, VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), and for ever
+where one does all."""
 
 Sample = Mapping[str, Load] | None
 """Load by engine; None when the engine did not answer."""
@@ -21,8 +27,11 @@ def stall(samples: Sequence[Sample], *, period_seconds: float) -> str | None:
 
     An engine with requests waiting, none running and not one new token over
     `STALL_SAMPLES` samples is stalled; so is one that never answered over as
-    many. A long prefill is not (it runs), nor is an idle engine (none waits).
+    many. A long prefill is not (it runs), unless it takes `HUNG_SECONDS`; nor is an idle
+    engine (none waits).
     """
+    if hung := _hung(samples, kept_samples(period_seconds), period_seconds):
+        return hung
     recent = samples[-STALL_SAMPLES:]
     if len(recent) < STALL_SAMPLES:
         return None
@@ -38,6 +47,26 @@ def stall(samples: Sequence[Sample], *, period_seconds: float) -> str | None:
             return (
                 f"engine {engine}: {loads[-1].waiting} requests waiting, 0 running, "
                 f"no token generated in {span_seconds:g} s ({STALL_SAMPLES} samples)"
+            )
+    return None
+
+
+def kept_samples(period_seconds: float) -> int:
+    """How many samples the rules look back on."""
+    return max(STALL_SAMPLES, math.ceil(HUNG_SECONDS / period_seconds) + 1)
+
+
+def _hung(samples: Sequence[Sample], enough: int, period_seconds: float) -> str | None:
+    recent = samples[-enough:]
+    if len(recent) < enough or not recent[-1]:
+        return None
+    for engine, last in recent[-1].items():
+        # A look without an answer says nothing, and ends nothing.
+        loads = [sample[engine] for sample in recent if sample is not None and engine in sample]
+        if all(load.running > 0 and load.generated == last.generated for load in loads):
+            return (
+                f"engine {engine}: {last.running} requests running, "
+                f"no token generated in {period_seconds * (enough - 1):g} s"
             )
     return None
 

@@ -29,7 +29,7 @@ from speculative_worker.errors import WorkerFailure
 from speculative_worker.heartbeat import Heartbeat
 from speculative_worker.log import log
 from speculative_worker.probes import ProbeServer
-from speculative_worker.progress import STALL_SAMPLES, Sample, stall
+from speculative_worker.progress import Sample, kept_samples, stall
 from speculative_worker.settings import Settings, process_environment
 from speculative_worker.state import Phase, WorkerState
 from speculative_worker.warmup import warm_up
@@ -247,7 +247,7 @@ class Worker:
     async def _watch_progress(self) -> None:
         """Looks at the engine's progress for ever, and notes stalls and their end."""
         period_seconds = self._settings.sample_seconds
-        samples: deque[Sample] = deque(maxlen=STALL_SAMPLES)
+        samples: deque[Sample] = deque(maxlen=kept_samples(period_seconds))
         while True:
             try:
                 samples.append(await self._client.load())
