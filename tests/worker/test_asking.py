@@ -1,11 +1,13 @@
 """What the worker asks of an engine's metrics: names of series where the engine takes them."""
 
+import asyncio
 import contextlib
 
 import pytest
 from tests.worker.an_engine import an_engine
 
 from speculative_api.engine_metrics import LOAD_SERIES, SERIES, Load
+from speculative_worker import engine_client
 from speculative_worker.engine_client import EngineClient, EngineSilent
 from speculative_worker.http_server import HttpServer, Response
 
@@ -92,3 +94,48 @@ async def test_an_engine_without_any_page_is_silent():
     async with EngineClient("http://127.0.0.1:1") as client:
         with pytest.raises(EngineSilent):
             await client.load()
+
+
+@contextlib.asynccontextmanager
+async def slow(monkeypatch):
+    """A client, and the event without which its engine's page does not come."""
+    monkeypatch.setattr(engine_client, "ANSWER_SECONDS", 0.05)
+    comes, asked = asyncio.Event(), []
+
+    async def answer(request):
+        asked.append(request.path)
+        await comes.wait()
+        return Response(body=PAGE.encode())
+
+    server = HttpServer(answer)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        async with EngineClient(f"http://127.0.0.1:{port}") as client:
+            yield client, comes, asked
+    finally:
+        comes.set()
+        await server.close()
+
+
+async def test_a_page_that_does_not_come_holds_nobody_up(monkeypatch):
+    async with slow(monkeypatch) as (client, comes, asked):
+        async with asyncio.timeout(2):
+            looks = [client.sample() for _ in range(8)]
+            found = await asyncio.gather(*looks, return_exceptions=True)
+        assert {type(each) for each in found} == {EngineSilent}
+        assert len(asked) == 1
+        comes.set()
+        reading, _ = await client.sample()
+        assert (reading.running, len(asked)) == (3, 1)
+
+
+async def test_a_look_at_a_slow_engine_is_given_the_one_before(monkeypatch):
+    async with slow(monkeypatch) as (client, comes, _):
+        comes.set()
+        first = await client.sample()
+        comes.clear()
+        monkeypatch.setattr(engine_client, "_CACHE_SECONDS", 0.0)
+        assert await client.sample() == first
+        monkeypatch.setattr(engine_client, "OLD_SECONDS", 0.0)
+        with pytest.raises(EngineSilent):
+            await client.sample()

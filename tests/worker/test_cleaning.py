@@ -8,6 +8,7 @@ import pytest
 from tests.worker.test_checking import Usage, settings_for
 
 from speculative_api.model_buckets import bucket_of
+from speculative_api.v1alpha1 import CleanUp
 from speculative_api.worker import CacheCleanUp
 from speculative_worker import uses
 from speculative_worker.cleaning import clean, unused
@@ -133,6 +134,11 @@ def test_a_cache_that_is_not_there_or_holds_something_else(tmp_path: Path) -> No
     (tmp_path / "a file").write_text("x")
     assert clean(tmp_path, REMOVE) == []
     assert (tmp_path / "models--half").exists()
+
+
+def test_a_worker_that_serves_stamps_oftener_than_anything_is_removed() -> None:
+    shortest = CleanUp.model_json_schema()["properties"]["unusedHours"]["minimum"]
+    assert shortest * HOUR > 2 * uses.STAMP_SECONDS
 
 
 def test_a_stamp_that_can_t_be_written_ends_nobody(tmp_path: Path) -> None:

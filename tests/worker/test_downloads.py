@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from speculative_worker import cache
+from speculative_worker import bucket_downloads, cache
 from speculative_worker.downloads import downloaded
 from speculative_worker.errors import WorkerFailure
 
@@ -119,6 +119,24 @@ async def test_a_part_that_is_there_needs_no_room_again(hub, tmp_path, monkeypat
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 5, 2**20))
     found = await asyncio.to_thread(downloaded, "org/model", "main", str(tmp_path), lambda _: None)
     assert (found.folder / "model.safetensors").stat().st_size == SIZE
+
+
+def a_part_that_vanished(folder, name):
+    """Listed, and gone when it is looked at: another pod gave it its own name meanwhile."""
+    folder.mkdir(parents=True)
+    (folder / f"{name}.12345678.incomplete").symlink_to(folder / "gone")
+
+
+async def test_a_part_that_another_pod_finishes_meanwhile_is_no_fault(hub, tmp_path):
+    a_part_that_vanished(tmp_path / "models--org--model" / "blobs", "a" * 64)
+    found = await asyncio.to_thread(downloaded, "org/model", "main", str(tmp_path), lambda _: None)
+    assert (found.folder / "model.safetensors").stat().st_size == SIZE
+
+
+def test_a_part_of_a_bucket_s_file_that_another_pod_finishes_is_none(tmp_path):
+    a_part_that_vanished(tmp_path / "blobs", "one")
+    ours = bucket_downloads._taken_up(tmp_path / "blobs" / "one")
+    assert ours.stat().st_size == 0
 
 
 async def test_a_disk_that_is_too_small_is_refused_with_both_numbers(hub, tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ from speculative_worker.cache import (
     cache_folder,
     disk_failure,
     require_room,
+    sizes_of,
     sweep,
 )
 from speculative_worker.checksums import Check, check_of
@@ -151,10 +152,7 @@ def _fetch(bucket: Bucket, file: StoredFile, folder: Path, stop: threading.Event
 def _taken_up(blob: Path) -> Path:
     """A part of our own: the longest that a killed process left, or none yet."""
     ours = blob.with_name(f"{blob.name}.{uuid.uuid4().hex[:8]}.incomplete")
-    parts = sorted(
-        blob.parent.glob(f"{blob.name}.*.incomplete"), key=lambda part: part.stat().st_size
-    )
-    for part in reversed(parts):
+    for _, part in sizes_of(blob.parent.glob(f"{blob.name}.*.incomplete")):
         with contextlib.suppress(OSError):  # another process was quicker
             part.rename(ours)
             log("download-resumed", file=blob.name, bytes=ours.stat().st_size)

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,6 +62,16 @@ def sweep(folder: Path) -> None:
             if part.stat().st_mtime < limit:
                 part.unlink()
                 log("download-swept", file=part.name)
+
+
+def sizes_of(parts: Iterable[Path]) -> list[tuple[int, Path]]:
+    """Parts of files with their sizes, the longest first; those that another pod finished or
+    took over meanwhile are left out."""
+    found = []
+    for part in parts:
+        with contextlib.suppress(FileNotFoundError):
+            found.append((part.stat().st_size, part))
+    return sorted(found, reverse=True)
 
 
 def require_room(name: str, missing_bytes: int, cache: Path) -> None:

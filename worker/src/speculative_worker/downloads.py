@@ -55,7 +55,7 @@ def downloaded(
         plan = _plan(repository, revision, cache)
         if plan is not None:
             # What is there of a part need not find room again.
-            there = sum(part.stat().st_size for part in parts_of(model_folder))
+            there = sum(size for size, _ in parts_of(model_folder))
             require_room(name, max(0, plan.missing_bytes - there), cache)
             log("download-started", model=name, commit=plan.commit, bytes=plan.missing_bytes)
         missing = plan.missing_bytes if plan is not None else 0

@@ -20,6 +20,11 @@ _PAGE: Final = "/metrics"
 _SHORT_SECONDS: Final = 5.0
 _COMPLETION_SECONDS: Final = 600.0
 _CACHE_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 1.5
+"""A look waits no longer for the engine: whoever asks the worker (the operator for 2 s) is to
+hear at least what it knows itself, of an engine that hangs above all."""
+OLD_SECONDS: Final = 10.0
+"""Until then an engine that is slow to answer is spoken for by what it said before."""
 
 
 class EngineSilent(Exception):
@@ -33,7 +38,8 @@ class EngineClient:
         where = urlsplit(url)
         encryption = _unverified() if where.scheme == "https" else None
         self._http = HttpClient(where.hostname or "", where.port or 0, encryption=encryption)
-        self._lock = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
+        self._silence: EngineSilent | None = None
         self._read_at = float("-inf")
         self._sampled_at = 0.0
         self._reading: Reading | None = None
@@ -49,6 +55,9 @@ class EngineClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         await self._http.close()
 
     async def is_healthy(self) -> bool:
@@ -60,16 +69,36 @@ class EngineClient:
         return status == 200
 
     async def sample(self) -> tuple[Reading, float]:
-        """The engine's metrics and the Unix time they were read at, at most 1 s old.
+        """The engine's metrics and the Unix time they were read at: at most 1 s old, of a slow
+        engine 10.
 
         Raises `EngineSilent`.
         """
-        async with self._lock:
-            if self._reading is None or time.monotonic() - self._read_at > _CACHE_SECONDS:
-                self._reading = await self._fresh(SERIES)
-                self._read_at = time.monotonic()
-                self._sampled_at = time.time()
-            return self._reading, self._sampled_at
+        if self._reading is None or self._age() > _CACHE_SECONDS:
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask())
+            asking = self._asking
+            await asyncio.wait({asking}, timeout=ANSWER_SECONDS)
+            if asking.done():
+                asking.result()
+                if self._silence is not None:
+                    raise self._silence
+        if self._reading is None or self._age() > OLD_SECONDS:
+            raise EngineSilent(f"no metrics within {ANSWER_SECONDS:g} s")
+        return self._reading, self._sampled_at
+
+    def _age(self) -> float:
+        return time.monotonic() - self._read_at
+
+    async def _ask(self) -> None:
+        try:
+            self._reading, self._silence = await self._fresh(SERIES), None
+            self._read_at = time.monotonic()
+            self._sampled_at = time.time()
+        except EngineSilent as error:
+            self._silence = error  # not raised: those who asked may have gone
+        finally:
+            self._asking = None
 
     async def fresh_sample(self) -> Reading:
         """The engine's metrics now. Raises `EngineSilent`."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from speculative_worker.cache import hub_folder, is_of_disk
+from speculative_worker.cache import hub_folder, is_of_disk, sizes_of
 from speculative_worker.log import log
 
 _CHECKSUM: Final = re.compile(r"[0-9a-f]{64}")
@@ -28,10 +28,10 @@ _BLOCK_BYTES: Final = 512
 """Unit of `st_blocks`, whatever the file system's own is."""
 
 
-def parts_of(model_folder: Path) -> list[Path]:
-    """What killed processes left of a model's files, the longest first."""
-    found = [(part.stat().st_size, part) for part in (model_folder / "blobs").glob("*.incomplete")]
-    return [part for size, part in sorted(found, reverse=True) if size]
+def parts_of(model_folder: Path) -> list[tuple[int, Path]]:
+    """What killed processes left of a model's files, with sizes, the longest first."""
+    found = sizes_of((model_folder / "blobs").glob("*.incomplete"))
+    return [(size, part) for size, part in found if size]
 
 
 def resume(repository: str, commit: str, names: Iterable[str], cache: Path) -> None:
@@ -42,7 +42,7 @@ def resume(repository: str, commit: str, names: Iterable[str], cache: Path) -> N
     from huggingface_hub import errors
 
     folder = cache / hub_folder(repository)
-    left = {part.name.partition(".")[0] for part in parts_of(folder)}
+    left = {part.name.partition(".")[0] for _, part in parts_of(folder)}
     if not left:
         return
     for name in names:
@@ -82,15 +82,15 @@ def _resume(repository: str, commit: str, name: str, folder: Path, left: set[str
 
 def _taken(folder: Path, etag: str, size: int) -> Path | None:
     """The longest part of a file, under a name that only this process knows."""
-    for part in parts_of(folder):
+    for _, part in parts_of(folder):
         if not part.name.startswith(f"{etag}."):
-            continue
-        found = part.stat()
-        # One that was written in many places at once has holes, and its length says nothing.
-        if found.st_size > size or found.st_blocks * _BLOCK_BYTES < found.st_size:
             continue
         mine = part.with_name(f"{etag}.{uuid.uuid4().hex[:8]}.incomplete")
         try:
+            found = part.stat()
+            # One that was written in many places at once has holes, and its length says nothing.
+            if found.st_size > size or found.st_blocks * _BLOCK_BYTES < found.st_size:
+                continue
             part.rename(mine)
         except FileNotFoundError:
             continue  # somebody else took it

@@ -217,9 +217,10 @@ class Worker:
         from speculative_worker.uses import STAMP_SECONDS, stamp
 
         while True:
-            await asyncio.sleep(STAMP_SECONDS)
+            # At once, too: since they were fetched, loading may have taken an hour.
             for source, commit in self._state.commits.items():
                 await asyncio.to_thread(stamp, Path(directory), source, commit)
+            await asyncio.sleep(STAMP_SECONDS)
 
     async def _beat(self) -> None:
         config = self._settings.config

@@ -1,7 +1,7 @@
 """Edge: who uses a model of the cache: a stamp for each model and commit.
 
-Workers and download Jobs touch it when they fetch or find a model, and workers every
-hour while they serve. A model without a stamp is nobody's of ours. A stamp is set, and
+Workers and download Jobs touch it when they fetch or find a model, and workers three
+times an hour while they serve. A model without a stamp is nobody's of ours. A stamp is set, and
 a model is removed, under one lock: who comes first is seen by the other.
 """
 
@@ -16,8 +16,8 @@ from speculative_api.model_buckets import bucket_of
 from speculative_api.model_files import HUB
 from speculative_worker.cache import hub_folder
 
-STAMP_SECONDS: Final = 3600.0
-"""Between two stamps of a worker that serves."""
+STAMP_SECONDS: Final = 1200.0
+"""Between two stamps of a worker that serves; well below the shortest `unusedHours`, 1."""
 _BEGUN: Final = "begun"
 """Stamp of a model that somebody begins to fetch: its commit is not known yet."""
 
