@@ -201,6 +201,17 @@ async def test_a_stalled_engine_is_not_ready_then_not_live_and_says_so_at_its_en
         answer.close()
 
 
+async def test_a_worker_speaks_while_the_process_of_its_engine_hangs(tmp_path):
+    async with a_worker(tmp_path) as worker:
+        await worker.until("/readyz", 200)
+        before = await worker.digest()
+        (engine,) = worker.children()
+        os.kill(engine, signal.SIGSTOP)
+        async with asyncio.timeout(2):  # the operator waits no longer
+            during = await worker.digest()
+        assert during["requestsFinished"] == before["requestsFinished"] is not None
+
+
 async def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
     async with a_worker(tmp_path, maxNumSeqs="many") as worker:
         assert await worker.exit_code() == 2
