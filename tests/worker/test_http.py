@@ -163,6 +163,22 @@ async def test_a_kept_connection_that_its_server_drops_is_replaced_for_a_look():
             assert await client.get("/", seconds=5) == (200, b"ok")
 
 
+async def test_silence_on_a_kept_connection_is_waited_for_once():
+    connections = []
+
+    async def once(reader, writer):
+        connections.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await reader.read()
+
+    async with a_listener(once) as port, a_client(port) as client:
+        await client.get("/", seconds=5)
+        with pytest.raises(HttpError, match="TimeoutError"):
+            await client.get("/", seconds=0.05)
+    assert len(connections) == 1
+
+
 @pytest.mark.parametrize(
     "answer, why",
     [

@@ -6,6 +6,7 @@ aiohttp because that alone took a third of a worker's start.
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -34,11 +35,16 @@ class HttpClient:
     async def get(self, path: str, *, seconds: float) -> tuple[int, bytes]:
         """Status and body within this time. Raises `HttpError`."""
         kept, self._idle = self._idle, None
+        until = time.monotonic() + seconds
         if kept is not None and kept.is_open:
-            # Its server may close it in this very moment: that is no answer of an engine.
-            with contextlib.suppress(HttpError):
+            try:
                 return await self._ask(kept, "GET", path, b"", seconds)
-        return await self._ask(None, "GET", path, b"", seconds)
+            except HttpError:
+                # Its server may close it in this very moment: that is no answer of an engine.
+                # Silence is, and is not waited for twice.
+                if time.monotonic() >= until:
+                    raise
+        return await self._ask(None, "GET", path, b"", until - time.monotonic())
 
     async def post(self, path: str, body: bytes, *, seconds: float) -> tuple[int, bytes]:
         """The same with JSON to send, over a connection of its own: it is never sent twice."""
