@@ -75,5 +75,6 @@ def test_requests_that_run_and_never_get_a_token_are_a_stall(loads, hung):
 def test_a_look_without_an_answer_does_not_hide_one_that_hangs():
     looks = [*samples(*[(2, 1, 50)] * 40), None, *samples(*[(2, 1, 50)] * 40)]
     assert stall(looks, period_seconds=15) is not None
+    assert stall([None, *samples(*[(2, 1, 50)] * 80)], period_seconds=15) is None
     assert kept_samples(15) == 81
     assert kept_samples(1200) == 4

@@ -58,9 +58,11 @@ def kept_samples(period_seconds: float) -> int:
 
 def _hung(samples: Sequence[Sample], enough: int, period_seconds: float) -> str | None:
     recent = samples[-enough:]
-    if len(recent) < enough or not recent[-1]:
+    if len(recent) < enough or not recent[0] or not recent[-1]:
         return None
     for engine, last in recent[-1].items():
+        if engine not in recent[0]:
+            continue
         # A look without an answer says nothing, and ends nothing.
         loads = [sample[engine] for sample in recent if sample is not None and engine in sample]
         if all(load.running > 0 and load.generated == last.generated for load in loads):
