@@ -377,3 +377,18 @@ def test_a_gateway_reads_only_the_secrets_that_are_named_for_it(objects: Objects
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": names.gateway("chat"), "namespace": "llm"}
     ]
+
+
+def test_a_shared_gateway_reads_the_secrets_of_all_its_members() -> None:
+    entries = [("edge", "one"), ("chat", "three"), ("edge", "two"), ("edge", "one")]
+    found = rendered(
+        *(
+            f"gateway.keySecrets[{number}].{name}={value}"
+            for number, (gateway, secret) in enumerate(entries)
+            for name, value in (("namespace", "llm"), ("deployment", gateway), ("secret", secret))
+        )
+    )
+    roles = {name: body for (kind, name), body in found.items() if kind == "Role"}
+    named = {name: roles[name]["rules"][0]["resourceNames"] for name in roles if "keys" in name}
+    assert named == {"edge-gateway-keys": ["one", "two"], "chat-gateway-keys": ["three"]}
+    assert {kind for kind, name in found if name in named} == {"Role", "RoleBinding"}

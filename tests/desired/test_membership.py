@@ -1,17 +1,22 @@
 """Who is at a shared gateway, and whose word counts: a table, and what always holds."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from speculative_api import gateway as api
-from speculative_api.v1alpha1 import SHARED_SETTINGS, Gateway
+from speculative_api.v1alpha1 import MEMBER_SETTINGS, SHARED_SETTINGS, Gateway
 from speculative_operator.desired.membership import (
     Candidate,
     agreed,
+    candidate,
+    common_words,
     differences,
     settings_in,
     words_of_settings,
@@ -43,7 +48,7 @@ def members(found: api.SharedGateway) -> list[str]:
 
 A, B, C = (a_candidate(name, age=i) for i, name in enumerate("abc"))
 A2, B2, C2 = (a_candidate(name, TWO, age=i) for i, name in enumerate("abc"))
-AK, BK = (a_candidate(name, KEYS, age=i) for i, name in enumerate("ab"))
+AK, BK = (a_candidate(name, access=KEYS, age=i) for i, name in enumerate("ab"))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +70,14 @@ AK, BK = (a_candidate(name, KEYS, age=i) for i, name in enumerate("ab"))
         ([[A, B], [A2, B2, C]], "ab", TWO),
         ([[A, B], [A2, B2, C2]], "abc", TWO),
         ([[A, B2], [A2, B2]], "ab", TWO),
-        # protection is neither lost nor put on others by one member alone
-        ([[AK, BK], [A, BK]], "ab", KEYS),
+        # who lets in others is a member all the same
+        ([[AK, BK], [A, BK]], "ab", ONE),
         ([[A, B], [AK, B]], "ab", ONE),
+        ([[AK], [AK, B]], "ab", ONE),
+        ([[A], [A, a_candidate("b", TWO, age=1, access=KEYS)]], "a", ONE),
+        # and what all say alike is the gateway's, as older agents read it
+        ([[AK, BK]], "ab", KEYS),
+        ([[A, B], [AK, B], [AK, BK]], "ab", KEYS),
         # the last one's word is everybody's
         ([[A, B], [A, B2], [B2]], "b", TWO),
         # one that was made anew under the same name is another one
@@ -86,7 +96,9 @@ def test_settings_are_in_force_until_all_members_say_others(
 def test_a_member_that_cannot_be_read_stays_and_nothing_is_taken_from_it() -> None:
     dark = Candidate("b", "uid-b", "2026-11-30T12:00:01Z", None)
     found = after([AK, BK], [A, dark])
-    assert (members(found), found.settings) == (["a", "b"], KEYS)
+    assert secrets(found) == {"a": "", "b": "keys"}
+    assert secrets(after([AK, BK], [A, dark], [AK, dark])) == {"a": "keys", "b": "keys"}
+    assert secrets(after([AK, B], [A, dark], [AK, dark])) == {"a": "keys", "b": ""}
     found = after([A, B_HOST], [A_HOST, dark])
     assert [each.hosts for each in found.members] == [(), (HOST,)]
     # nor does it come in
@@ -99,15 +111,73 @@ def test_words_that_only_a_newer_operator_knows_stay_as_they_are() -> None:
     assert agreed([A, B2, a_candidate("a", {"someday": 1})], newer, "edge") == newer
 
 
+def secrets(found: api.SharedGateway) -> dict[str, str]:
+    """The Secret whose keys each member asks for."""
+    auths = {each.name: found.access_of(each).auth for each in found.members}
+    return {name: auth.api_keys_secret if auth else "" for name, auth in auths.items()}
+
+
+OTHER = {"auth": {"apiKeysSecret": "others"}}
+LIMITED = {**KEYS, "rateLimit": {"requestsPerMinutePerKey": 100}}
+INSIDE = {"allowedCidrs": ["10.0.0.0/8"]}
+SHORT = {"maxRequestBodyBytes": 4096}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "version"),
+    [
+        (ONE, ONE, 1),
+        (KEYS, KEYS, 1),
+        (LIMITED, LIMITED, 1),
+        (KEYS, ONE, 2),
+        (KEYS, OTHER, 2),
+        (KEYS, LIMITED, 2),
+        (INSIDE, ONE, 2),
+        (SHORT, ONE, 2),
+    ],
+)
+def test_agents_that_know_no_member_of_its_own_word_refuse_what_they_would_misread(
+    one: dict[str, Any], other: dict[str, Any], version: int
+) -> None:
+    rounds = [a_candidate("a", access=one), a_candidate("b", access=other, age=1)]
+    found = after(rounds)
+    assert found.schema_version == version
+    # nothing that keeps somebody out stands where it could be read and the rest be left out
+    text = json.loads(found.model_dump_json(by_alias=True))
+    if version == 2:
+        assert (text["auth"], text["rateLimit"], text["allowedCidrs"]) == (None, None, [])
+        assert [each["access"]["settings"] for each in text["members"]] == [one, other]
+    else:
+        assert not any("access" in each for each in text["members"])
+    assert api.SharedGateway.model_validate(text) == found
+    # a second look, and one by its own text, changes nothing
+    assert agreed(rounds, found, "edge") == found
+
+
+def test_limits_are_divided_by_the_replicas_that_are_in_force() -> None:
+    limited = a_candidate("a", {"replicas": 3}, access=LIMITED)
+    found = after([limited, a_candidate("b", {"replicas": 3}, age=1)])
+    shares = [found.access_of(each).rate_limit for each in found.members]
+    assert shares == [api.RateLimit(requests_per_minute_per_key=34), None]
+    # one that asks for fewer alone gets no larger share
+    found = agreed(
+        [replace(limited, settings=ONE), *[a_candidate("b", {"replicas": 3})]], found, "edge"
+    )
+    assert found is not None
+    assert found.access_of(found.members[0]).rate_limit == shares[0]
+
+
+def test_a_member_without_a_word_of_its_own_beside_others_is_refused() -> None:
+    found = after([AK, B]).model_dump(mode="json", by_alias=True)
+    del found["members"][1]["access"]
+    with pytest.raises(ValidationError, match="b have no access"):
+        api.SharedGateway.model_validate(found)
+    with pytest.raises(ValidationError, match="schemaVersion 2"):
+        api.SharedGateway.model_validate({**found, "schemaVersion": 1})
+
+
 def test_agents_are_told_what_is_in_force() -> None:
-    said = {
-        **KEYS,
-        "replicas": 3,
-        "rateLimit": {"requestsPerMinutePerKey": 100},
-        "allowedCidrs": ["10.0.0.0/8"],
-        "maxRequestBodyBytes": 4096,
-    }
-    found = after([a_candidate("a", said)])
+    found = after([a_candidate("a", {"replicas": 3}, access={**LIMITED, **INSIDE, **SHORT})])
     assert found.auth == api.Auth(api_keys_secret="keys")
     # one of three pods' part
     assert found.rate_limit == api.RateLimit(requests_per_minute_per_key=34)
@@ -135,10 +205,11 @@ def test_a_host_is_one_members(rounds: list[list[Candidate]], owner: str | None)
 
 
 def test_differences_name_the_field_and_both_words() -> None:
-    said = list(differences({**TWO, **KEYS}, {"replicas": 3}))
+    tls = {"tls": {"secretName": "edge-tls"}}
+    said = list(differences({**TWO, **tls}, {"replicas": 3}))
     assert said == [
-        'gateway.auth is {"apiKeysSecret": "keys"} here and not set there',
         "gateway.replicas is 2 here and 3 there",
+        'gateway.tls is {"secretName": "edge-tls"} here and not set there',
     ]
 
 
@@ -158,31 +229,46 @@ def test_every_setting_of_the_gateway_is_in_its_words() -> None:
         "hosts": ["chat.example.com"],
         "timeouts": {"idleSeconds": 60},
     }
-    wanted = Gateway.model_validate(said)
-    words = words_of_settings(wanted)
-    assert words.keys() == said.keys() - {"mode", "shared", "hosts", "timeouts"}
-    assert len(words) == len(SHARED_SETTINGS)
-    found = settings_in(words, "edge")
+    wanted = candidate("a", "uid", "", Gateway.model_validate(said))
+    assert wanted.settings is not None
+    assert wanted.hosts == ("chat.example.com",)
+    assert {*wanted.settings, *wanted.access} == said.keys() - {
+        "mode",
+        "shared",
+        "hosts",
+        "timeouts",
+    }
+    assert (len(wanted.settings), len(wanted.access)) == (
+        len(SHARED_SETTINGS),
+        len(MEMBER_SETTINGS),
+    )
+    found = settings_in({**wanted.settings, **wanted.access}, "edge")
     assert found is not None
-    assert words_of_settings(found) == words
+    assert words_of_settings(found) == wanted.settings
     assert words_of_settings(Gateway()) == {}
 
 
-SETTINGS = st.sampled_from([ONE, TWO, KEYS])
+SETTINGS = st.sampled_from([ONE, TWO])
+ACCESSES = st.sampled_from([ONE, KEYS, OTHER])
+SAID = st.tuples(SETTINGS, ACCESSES, st.booleans())
 WORLDS = st.lists(
-    st.dictionaries(st.sampled_from("abcd"), st.tuples(SETTINGS, st.booleans()), min_size=1),
+    st.dictionaries(st.sampled_from("abcd"), SAID, min_size=1),
     min_size=1,
     max_size=5,
 )
 
 
 @given(WORLDS)
-def test_what_always_holds(worlds: list[dict[str, tuple[dict[str, Any], bool]]]) -> None:
+def test_what_always_holds(
+    worlds: list[dict[str, tuple[dict[str, Any], dict[str, Any], bool]]],
+) -> None:
     found: api.SharedGateway | None = None
     for world in worlds:
         candidates = [
-            a_candidate(name, words, age=ord(name) - ord("a"), hosts=(HOST,) if has else ())
-            for name, (words, has) in world.items()
+            a_candidate(
+                name, words, age=ord(name) - ord("a"), access=access, hosts=(HOST,) if has else ()
+            )
+            for name, (words, access, has) in world.items()
         ]
         before, found = found, agreed(candidates, found, "edge")
         assert found is not None
@@ -191,8 +277,12 @@ def test_what_always_holds(worlds: list[dict[str, tuple[dict[str, Any], bool]]])
         # nobody is put out; somebody is always in; nothing counts that no member says
         assert stayed & {each.uid for each in candidates} <= joined
         assert joined
-        if before is not None and found.settings != before.settings:
+        # each lets in whom it says itself
+        said = {c.name: c.access.get("auth", {}).get("apiKeysSecret", "") for c in candidates}
+        assert all(said[name] == secret for name, secret in secrets(found).items())
+        in_force = common_words(found)
+        if before is not None and in_force != common_words(before):
             mine = [each.settings for each in candidates if each.uid in joined]
-            assert all(words == found.settings for words in mine)
+            assert all(words == in_force for words in mine)
         assert sum(HOST in each.hosts for each in found.members) <= 1
         assert agreed(candidates, found, "edge") == found

@@ -59,6 +59,10 @@ class Gateway:
     """Lowest version; empty: plain HTTP."""
     authorities: tuple[str, ...] = ()
     """Secrets that vouch for engines, mounted in the folder `authorities`."""
+    secrets: tuple[str, ...] = ()
+    """Several with API keys, mounted in the folder `keys`; none: it is a lone one."""
+    key_sets: tuple[str, ...] = ()
+    """Likewise of ConfigMaps with an issuer's keys, in the folder `key-set`."""
     shared_gateway: str = ""
     """Its name where it has members; see `share` and `ask_member`."""
     supervisor: asyncio.subprocess.Process | None = None
@@ -112,7 +116,9 @@ class Gateway:
             "REQUEST_SECONDS": str(self.request_seconds),
             "TRUSTED_PROXY_HOPS": str(self.trusted_proxy_hops),
             "API_KEYS_DIRECTORY": str(self.folder / "keys"),
+            "API_KEYS_NAMES": ",".join(self.secrets),
             "KEY_SET_DIRECTORY": str(self.folder / "key-set"),
+            "KEY_SET_NAMES": ",".join(self.key_sets),
             "TLS_DIRECTORY": str(self.folder / "tls") if self.tls else "",
             "TLS_MINIMUM": self.tls,
             "AUTHORITIES": ",".join(self.authorities),
@@ -213,13 +219,28 @@ class Gateway:
             f"sequence {route.sequence} in use",
         )
 
-    def share(self, *members: str, hosts: Mapping[str, str] | None = None, **fields: Any) -> None:
-        """Says who is at the gateway; the owner of a member's route has its name."""
+    def share(
+        self,
+        *members: str,
+        hosts: Mapping[str, str] | None = None,
+        accesses: Mapping[str, gateway.Access] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Says who is at the gateway; the owner of a member's route has its name.
+
+        Args:
+            accesses: of members that don't let in everybody, where they differ.
+        """
         named = (hosts or {}).items()
+        own = accesses or {}
         shared = gateway.SharedGateway(
+            schema_version=2 if own else 1,
             members=tuple(
                 gateway.Member(
-                    name=each, owner_uid=each, hosts=tuple(h for h, whose in named if whose == each)
+                    name=each,
+                    owner_uid=each,
+                    hosts=tuple(h for h, whose in named if whose == each),
+                    access=own.get(each, gateway.Access()) if own else None,
                 )
                 for each in members
             ),

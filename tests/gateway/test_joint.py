@@ -1,7 +1,7 @@
 """Pure: members' routes side by side, and what is tried of them."""
 
 import json
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -16,13 +16,14 @@ from speculative_gateway.configuration import (
     plan,
     shares,
 )
+from speculative_gateway.credentials import Credentials
+from speculative_gateway.guards import Guard
 from speculative_gateway.joint import MOST_NAMED, alias, joint, part
-from speculative_gateway.keys import Keys
 from speculative_gateway.many_routes import ManyRoutes
-from speculative_gateway.render import NO_KEY_SET, Endpoint, empty
+from speculative_gateway.policies import API_KEYS
+from speculative_gateway.render import Endpoint, empty
 from speculative_gateway.settings import Settings
 from speculative_gateway.source import Observation
-from speculative_gateway.wants import Credentials
 
 FOLDER = PurePosixPath("/run/gateway/xds")
 MEMBERS = ("chat", "code")
@@ -55,9 +56,13 @@ def a_gateway(*names: str) -> gateway.SharedGateway:
     return gateway.SharedGateway(members=members)
 
 
+def open_to_all(*names: str) -> dict[str, Guard]:
+    return {name: Guard(gateway.Access()) for name in names}
+
+
 def together(**routes: gateway.Route) -> Configuration:
     parts = {name: part(name, each, ENDPOINTS, folder=FOLDER) for name, each in routes.items()}
-    return joint(a_gateway(*routes), parts, Keys(), NO_KEY_SET)
+    return joint(a_gateway(*routes).members, parts, open_to_all(*routes))
 
 
 def test_the_same_words_are_different_clusters_for_each_member() -> None:
@@ -92,7 +97,7 @@ def test_no_member_is_left_with_nobody_to_send_to_on_the_way() -> None:
 
 def test_an_unknown_model_is_told_so_many_names_at_most() -> None:
     names = [f"m{number:03}" for number in range(MOST_NAMED + 1)]
-    found = joint(a_gateway(*names), {}, Keys(), NO_KEY_SET)
+    found = joint(a_gateway(*names).members, {}, open_to_all(*names))
     last = found.routes["virtual_hosts"][0]["routes"][-1]
     message = last["direct_response"]["body"]["inline_string"]
     assert names[MOST_NAMED - 1] + ", …" in message
@@ -100,20 +105,29 @@ def test_an_unknown_model_is_told_so_many_names_at_most() -> None:
 
 
 class World:
-    """What one agent wants, without an Envoy."""
+    """What one agent wants, without an Envoy; `mounted` are Secrets of several, else a lone one."""
 
-    def __init__(self, tmp_path: Any) -> None:
-        settings = Settings(directory=tmp_path, shared_gateway="edge")
+    def __init__(self, tmp_path: Any, *mounted: str) -> None:
+        settings = Settings(
+            directory=tmp_path,
+            shared_gateway="edge",
+            api_keys_directory=tmp_path / "keys",
+            api_keys_names=mounted,
+        )
         self.wants = ManyRoutes(settings, Credentials(settings))
         self.texts: dict[str, str] = {}
         self.shared = a_gateway(*MEMBERS)
+        self.secrets: dict[str, dict[str, bytes]] = {}
+        """As seen through the API."""
 
     def write(self, route: gateway.Route) -> None:
         self.texts[route.owner_uid] = route.model_dump_json(by_alias=True)
 
     def look(self, *, taken: bool = True) -> Configuration:
         text = self.shared.model_dump_json(by_alias=True)
-        seen = Observation(shared=text, routes=dict(self.texts), endpoints=ENDPOINTS)
+        seen = Observation(
+            shared=text, routes=dict(self.texts), endpoints=ENDPOINTS, secrets=self.secrets
+        )
         wanted = self.wants.wanted(seen, empty())
         if wanted.is_new and taken:
             self.wants.took()
@@ -121,11 +135,144 @@ class World:
             self.wants.failed()
         return wanted.configuration
 
+    def ask_for(self, **secrets: str) -> None:
+        """Says whose keys each member asks for; of all the same it is the gateway's."""
+        accesses = {
+            name: gateway.Access(auth=gateway.Auth(api_keys_secret=secret) if secret else None)
+            for name, secret in secrets.items()
+        }
+        alike = len({*secrets.values()}) == 1
+        self.shared = gateway.SharedGateway(
+            schema_version=1 if alike else 2,
+            members=tuple(
+                gateway.Member(name=name, owner_uid=name, access=None if alike else accesses[name])
+                for name in secrets
+            ),
+            auth=next(iter(accesses.values())).auth if alike else None,
+        )
+
+    def opening(self) -> dict[str, set[str]]:
+        """The keys that open each member, on its way by path; without any: everybody gets in."""
+        (host,) = self.look().routes["virtual_hosts"]
+        found = {}
+        for name in sorted(each.name for each in self.shared.members):
+            entries = [each for each in host["routes"] if _leads_to(each, name)]
+            own = [each.get("typed_per_filter_config", {}).get(API_KEYS) for each in entries]
+            said = [each or host["typed_per_filter_config"].get(API_KEYS, {}) for each in own]
+            assert all(each == said[0] for each in said)
+            found[name] = {it["key"] for it in said[0].get("credentials", ())}
+        return found
+
     def sequences(self) -> dict[str, int]:
         return {name: share.sequence for name, share in self.wants.shares().items()}
 
     def errors(self) -> dict[str, str]:
         return {name: share.error for name, share in self.wants.shares().items() if share.error}
+
+
+def _leads_to(entry: dict[str, Any], name: str) -> bool:
+    return str(entry["match"].get("prefix", "")).startswith(f"/{name}/v1/")
+
+
+def mount(folder: Path, **keys: str) -> None:
+    """A Secret whose entries are keys."""
+    folder.mkdir(parents=True)
+    for client, key in keys.items():
+        (folder / client).write_text(key)
+
+
+def test_a_lone_secret_is_its_own_members_however_others_call_theirs(tmp_path: Path) -> None:
+    mount(tmp_path / "keys", alice="alices-key")
+    world = World(tmp_path)
+    for name in MEMBERS:
+        world.write(a_route(name))
+    world.ask_for(chat="one", code="one")
+    assert world.opening() == {"chat": {"alices-key"}, "code": {"alices-key"}}
+    # code asks for others, which this pod can't know: it goes on with its own of before
+    world.ask_for(chat="one", code="two")
+    assert world.opening() == {"chat": {"alices-key"}, "code": {"alices-key"}}
+    assert "this pod has no Secret two mounted: its successor will" in world.errors()["code"]
+    # through the API it can
+    world.secrets = {"two": {"bob": b"bobs-key-of-two"}}
+    assert world.opening() == {"chat": {"alices-key"}, "code": {"bobs-key-of-two"}}
+    assert world.errors() == {}
+    # chat leaves, and the right ends: what is mounted never was code's second one
+    world.ask_for(code="two")
+    assert world.opening() == {"code": {"bobs-key-of-two"}}
+    world.secrets = {}
+    assert world.opening() == {"code": set()}
+    assert "this pod has no Secret two mounted" in world.errors()["code"]
+    assert world.wants.locked
+
+
+def test_a_newcomers_secret_that_is_not_mounted_yet_locks_the_newcomer_alone(
+    tmp_path: Path,
+) -> None:
+    mount(tmp_path / "keys", alice="alices-key")
+    world = World(tmp_path)
+    for name in MEMBERS:
+        world.write(a_route(name))
+    world.ask_for(chat="one")
+    assert world.opening() == {"chat": {"alices-key"}}
+    world.ask_for(chat="one", code="two")
+    assert world.opening() == {"chat": {"alices-key"}, "code": set()}
+    shares = world.wants.shares()
+    assert {name: share.locked for name, share in shares.items()} == {"chat": False, "code": True}
+    assert not world.wants.locked
+    # a later agent of this pod knows whose the mounted ones are
+    world.look()
+    successor = World(tmp_path)
+    successor.wants.adopt(world.wants.took())
+    successor.texts, successor.shared = world.texts, world.shared
+    assert successor.opening() == {"chat": {"alices-key"}, "code": set()}
+    # one that never saw a lone one asked for can't know, and lets nobody in
+    stranger = World(tmp_path)
+    stranger.texts, stranger.shared = world.texts, world.shared
+    assert stranger.opening() == {"chat": set(), "code": set()}
+
+
+def test_of_several_secrets_each_is_its_members(tmp_path: Path) -> None:
+    mount(tmp_path / "keys" / "one", alice="alices-key")
+    mount(tmp_path / "keys" / "two", alice="alices-other-key")
+    world = World(tmp_path, "one", "two")
+    for name in MEMBERS:
+        world.write(a_route(name))
+    world.ask_for(chat="one", code="two")
+    assert world.opening() == {"chat": {"alices-key"}, "code": {"alices-other-key"}}
+    world.ask_for(chat="two", code="two")
+    assert world.opening() == {"chat": {"alices-other-key"}, "code": {"alices-other-key"}}
+    # where a key was asked for by nobody before, none is made up
+    world.ask_for(chat="", code="three")
+    assert world.opening() == {"chat": set(), "code": {"alices-other-key"}}
+
+
+def test_a_bad_address_range_of_one_member_is_nobody_elses(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for name in MEMBERS:
+        world.write(a_route(name))
+
+    def code(*cidrs: str) -> None:
+        accesses = (
+            gateway.Access(allowed_cidrs=("10.0.0.0/8",)),
+            gateway.Access(allowed_cidrs=cidrs),
+        )
+        members = zip(MEMBERS, accesses, strict=True)
+        world.shared = gateway.SharedGateway(
+            schema_version=2,
+            members=tuple(gateway.Member(name=n, owner_uid=n, access=a) for n, a in members),
+        )
+
+    code("10.0.0.1/8")
+    world.look()
+    # who had nothing before lets nobody in
+    assert world.wants.shares()["code"].locked
+    assert not world.wants.locked
+    assert "10.0.0.1/8 has host bits set" in world.errors()["code"]
+    code("10.1.0.0/16")
+    good = world.look()
+    assert world.errors() == {}
+    code("10.1.0.1/16")
+    assert world.look().routes == good.routes
 
 
 def test_whose_change_envoy_does_not_take_is_found_one_by_one(tmp_path: Any) -> None:

@@ -15,7 +15,7 @@ from tests.gateway.harness import eventually
 from speculative_gateway import kubernetes
 from speculative_gateway.kubernetes import Cluster, FromKubernetes, endpoints_of
 from speculative_gateway.render import Endpoint
-from speculative_gateway.secret_watch import secret_name
+from speculative_gateway.secret_watch import secret_names
 from speculative_gateway.settings import Settings
 from speculative_gateway.source import Observation
 
@@ -35,12 +35,15 @@ class Api:
         self.watching = asyncio.Event()
         self.denied = True
         """Whether reading Secrets is not granted."""
+        self.forbidden = ""
+        """Name of one that is not, beside others that are."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """One list or one watch; None in the queue ends the watch."""
         query = dict(request.query)
         self.queries.append((request.path, query, request.headers.get("authorization", "")))
-        if request.path == SECRETS and self.denied:
+        forbidden = query.get("fieldSelector") == f"metadata.name={self.forbidden}"
+        if request.path == SECRETS and (self.denied or forbidden):
             return web.json_response({"message": "forbidden"}, status=403)
         if "watch" not in query:
             return web.json_response(
@@ -191,13 +194,13 @@ def a_secret(**keys: str) -> dict[str, Any]:
 
 
 async def until_keys(
-    seen: AsyncIterator[Observation], expected: dict[str, bytes] | None
+    seen: AsyncIterator[Observation], expected: dict[str, dict[str, bytes]]
 ) -> Observation:
     """The first observation with these."""
     async with asyncio.timeout(10):
         while True:
             found = await anext(seen)
-            if found.keys == expected:
+            if found.secrets == expected:
                 return found
 
 
@@ -206,7 +209,7 @@ async def test_where_it_is_granted_a_removed_key_is_seen_at_once(tmp_path: Path)
         api.denied = False
         api.items[MAPS] = [a_map(ROUTE)]
         api.items[SECRETS] = [a_secret(alice="one", bob="two")]
-        await until_keys(seen, {"alice": b"one", "bob": b"two"})
+        await until_keys(seen, {"chat-keys": {"alice": b"one", "bob": b"two"}})
 
         async def watched() -> bool:
             return SECRETS in api.watches
@@ -215,11 +218,11 @@ async def test_where_it_is_granted_a_removed_key_is_seen_at_once(tmp_path: Path)
         changed = {"type": "MODIFIED", "object": a_secret(bob="two")}
         count = len(api.queries)
         api.watches[SECRETS].put_nowait(changed)
-        await until_keys(seen, {"bob": b"two"})
+        await until_keys(seen, {"chat-keys": {"bob": b"two"}})
         # Two seconds are promised to users: by the event itself, and not by reading it anew.
         assert len(api.queries) == count
         api.watches[SECRETS].put_nowait({"type": "DELETED", "object": a_secret()})
-        await until_keys(seen, {})
+        await until_keys(seen, {"chat-keys": {}})
         asked = {query["fieldSelector"] for path, query, _ in api.queries if path == SECRETS}
         assert asked == {"metadata.name=chat-keys"}
 
@@ -227,7 +230,7 @@ async def test_where_it_is_granted_a_removed_key_is_seen_at_once(tmp_path: Path)
 async def test_where_it_is_not_granted_what_is_mounted_counts(tmp_path: Path) -> None:
     async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
         api.items[MAPS] = [a_map(ROUTE)]
-        assert (await anext(seen)).keys is None
+        assert (await anext(seen)).secrets == {}
 
         async def refused() -> bool:
             return any(path == SECRETS for path, _, _ in api.queries)
@@ -236,7 +239,7 @@ async def test_where_it_is_not_granted_what_is_mounted_counts(tmp_path: Path) ->
         await asyncio.wait_for(api.watching.wait(), 10)
         api.watches[MAPS].put_nowait({"type": "MODIFIED", "object": a_map(ROUTE + " ")})
         found = await anext(seen)
-        assert (found.route, found.keys) == (ROUTE + " ", None)
+        assert (found.route, found.secrets) == (ROUTE + " ", {})
 
 
 async def test_another_secret_is_followed_once_the_route_names_it(tmp_path: Path) -> None:
@@ -244,20 +247,56 @@ async def test_another_secret_is_followed_once_the_route_names_it(tmp_path: Path
         api.denied = False
         api.items[MAPS] = [a_map(ROUTE)]
         api.items[SECRETS] = [a_secret(alice="one")]
-        await until_keys(seen, {"alice": b"one"})
+        await until_keys(seen, {"chat-keys": {"alice": b"one"}})
         await asyncio.wait_for(api.watching.wait(), 10)
         other = {"metadata": {"name": "others"}, "data": {"carol": "!no base64", "dave": "eA=="}}
         api.items[SECRETS] = [other]
         route = json.dumps({"auth": {"apiKeysSecret": "others"}})
         api.watches[MAPS].put_nowait({"type": "MODIFIED", "object": a_map(route)})
-        found = await until_keys(seen, {"dave": b"x"})
+        found = await until_keys(seen, {"others": {"dave": b"x"}})
         assert found.route == route
         assert "eA" not in repr(found)
 
 
-@pytest.mark.parametrize("route", [None, "", "{", "[]", "{}", '{"auth": null}', '{"auth": 3}'])
+def an_edge(*secrets: str) -> dict[str, Any]:
+    """The ConfigMap of a gateway whose members each have a Secret of their own."""
+    own = [{"name": each, "access": {"auth": {"apiKeysSecret": each}}} for each in secrets]
+    data = {"shared.json": json.dumps({"members": own})}
+    return {"metadata": {"name": "edge-gateway"}, "data": data}
+
+
+async def test_the_secret_of_each_member_is_followed_where_that_is_granted(tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path, EDGE)) as seen:
+        api.denied, api.forbidden = False, "two"
+        api.items[MAPS] = [an_edge("one", "two", "gone")]
+        api.items[SECRETS] = [
+            {"metadata": {"name": name}, "data": {name: b64encode(b"x").decode()}}
+            for name in ("one", "two")
+        ]
+        await until_keys(seen, {"one": {"one": b"x"}, "gone": {}})
+        asked = {query["fieldSelector"] for path, query, _ in api.queries if path == SECRETS}
+        assert asked == {f"metadata.name={name}" for name in ("one", "two", "gone")}
+        await asyncio.wait_for(api.watching.wait(), 10)
+        api.watches[MAPS].put_nowait({"type": "MODIFIED", "object": an_edge("one", "two")})
+        await until_keys(seen, {"one": {"one": b"x"}})
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"auth": null}',
+        '{"auth": 3}',
+        '{"members": 3}',
+        '{"members": [{"access": null}, {"access": {"auth": {}}}]}',
+    ],
+)
 def test_a_route_without_keys_names_no_secret(route: str | None) -> None:
-    assert secret_name(route) == ""
+    assert secret_names(route) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from tests.builders import NAME, a_deployment, a_pod, a_record, a_snapshot, a_st
 from speculative_api.v1alpha1 import Gateway, SpeculativeDeploymentSpec
 from speculative_operator.decision import Copies, Decision, Scale, Share
 from speculative_operator.desired.membership import (
-    Candidate,
+    accesses_in,
     agreed,
+    candidate,
     settings_in,
-    words_of_settings,
 )
 from speculative_operator.desired.objects import desired_objects
 from speculative_operator.desired.revision import native_words, words_of
@@ -116,25 +116,25 @@ def _copies(raw: Mapping[str, Any] | None, words: Mapping[str, Words]) -> Copies
 
 
 def _shared(raw: Mapping[str, Any]) -> Any:
-    candidates = [_candidate(name, said) for name, said in raw["members"].items()]
+    candidates = [
+        candidate(name, f"uid-{name}", "2026-11-30T12:00:00Z", Gateway.model_validate(said))
+        for name, said in raw["members"].items()
+    ]
     shared = agreed(candidates, None, raw["gateway"])
     assert shared is not None
     wanted = settings_in(shared.settings, raw["gateway"])
+    accesses = accesses_in(shared, raw["gateway"])
     assert wanted is not None
+    assert accesses is not None
     return shared_objects(
         shared,
         wanted,
         SETTINGS,
+        accesses=accesses,
         name=raw["gateway"],
         namespace="llm",
         vouching=tuple(raw.get("authorities", ())),
     )
-
-
-def _candidate(name: str, said: Mapping[str, Any]) -> Candidate:
-    gateway = Gateway.model_validate(said)
-    words = words_of_settings(gateway)
-    return Candidate(name, f"uid-{name}", "2026-11-30T12:00:00Z", words, tuple(gateway.hosts))
 
 
 def rendered(case: str) -> str:

@@ -203,8 +203,7 @@ async def test_a_setting_counts_once_all_members_say_it(world: World) -> None:
     await until(world.members, ["chat"])
     await world.create("code")
     await until(world.members, ["chat", "code"])
-    auth = {"apiKeysSecret": "edge-keys"}
-    await world.change("code", replicas=2, auth=auth)
+    await world.change("code", replicas=2)
     told = await until(
         lambda: world.condition("code", "Accepted"),
         lambda c: c["reason"] == "SharedSettingsDiffer",
@@ -212,16 +211,10 @@ async def test_a_setting_counts_once_all_members_say_it(world: World) -> None:
     assert told["status"] == "False"
     assert "gateway.replicas is 2 here and not set there" in told["message"]
     assert "(with chat)" in told["message"]
-    assert (await world.shared())["auth"] is None
     assert (await world.condition("chat", "Accepted"))["status"] == "True"
-    await world.change("chat", replicas=2, auth=auth)
+    await world.change("chat", replicas=2)
     await until(lambda: world.condition("code", "Accepted"), lambda c: c["status"] == "True")
-    assert (await world.shared())["auth"]["apiKeysSecret"] == "edge-keys"
-    deployment = await until(
-        lambda: world.get(DEPLOYMENT, "edge-gateway"), lambda d: d["spec"]["replicas"] == 2
-    )
-    mounted = [each["name"] for each in deployment["spec"]["template"]["spec"]["volumes"]]
-    assert "keys" in mounted
+    await until(lambda: world.get(DEPLOYMENT, "edge-gateway"), lambda d: d["spec"]["replicas"] == 2)
     await until(world.of_the_gateway, ALL | {"PodDisruptionBudget/edge-gateway"})
     # a member whose spec is refused has no say and loses nothing
     await world.change("code", allowedCidrs=["10.0.0.1/8"])
@@ -238,6 +231,57 @@ async def test_a_setting_counts_once_all_members_say_it(world: World) -> None:
     )
     assert "No request is sent here by gateway edge yet" in ready["message"]
     assert await world.members() == ["chat", "code"]
+
+
+async def test_each_member_says_whom_it_lets_in(world: World) -> None:
+    keys = {"auth": {"apiKeysSecret": "chat-keys"}, "rateLimit": {"requestsPerMinutePerKey": 10}}
+    await world.create("chat", **keys)
+    await world.create("code", **keys)
+    await until(world.members, ["chat", "code"])
+    # what both say alike is the gateway's, as agents of every version read it
+    assert ((await world.shared())["schemaVersion"], await mounted(world)) == (
+        1,
+        {"keys": "chat-keys"},
+    )
+    before = await world.get(DEPLOYMENT, "edge-gateway")
+    # a third one with the same keys and no limit comes: no pod is replaced for it
+    await world.create("free", auth=keys["auth"])
+    await until(world.members, ["chat", "code", "free"])
+    assert await said(world) == {"chat": "chat-keys", "code": "chat-keys", "free": "chat-keys"}
+    after = await world.get(DEPLOYMENT, "edge-gateway")
+    assert after["spec"] == before["spec"]
+    # one of them changes its mind alone, without a word of the others
+    await world.change("code", auth={"apiKeysSecret": "code-keys"})
+    await until(lambda: said(world), lambda s: s.get("code") == "code-keys")
+    await until(lambda: mounted(world), {"keys-0": "chat-keys", "keys-1": "code-keys"})
+    await world.change("free", auth=None)
+    await until(lambda: said(world), {"chat": "chat-keys", "code": "code-keys", "free": ""})
+    for name in ("chat", "code", "free"):
+        assert (await world.condition(name, "Accepted"))["status"] == "True"
+    # whose spec is refused lets in whom it let in
+    await world.change("code", auth=None, rateLimit=None, allowedCidrs=["10.0.0.1/8"])
+    await until(
+        lambda: world.condition("code", "Accepted"), lambda c: "allowedCidrs" in c["message"]
+    )
+    assert (await said(world))["code"] == "code-keys"
+    # with its last user a Secret is no longer the gateway's
+    await world.delete("code")
+    await until(lambda: mounted(world), {"keys": "chat-keys"})
+    assert await said(world) == {"chat": "chat-keys", "free": ""}
+
+
+async def said(world: World) -> dict[str, str]:
+    """The Secret of each member that has a word of its own."""
+    members = (await world.shared()).get("members", ())
+    own = {each["name"]: each.get("access", {}).get("auth") for each in members}
+    return {name: auth["apiKeysSecret"] if auth else "" for name, auth in own.items()}
+
+
+async def mounted(world: World) -> dict[str, str]:
+    """Secrets of the gateway's pods, by volume."""
+    deployment = await until(lambda: world.get(DEPLOYMENT, "edge-gateway"), bool)
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    return {each["name"]: each["secret"]["secretName"] for each in volumes if "secret" in each}
 
 
 async def test_somebody_elses_object_with_the_gateways_name_is_left_alone(world: World) -> None:

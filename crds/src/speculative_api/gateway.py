@@ -220,6 +220,18 @@ class Route(_Lenient):
         return self
 
 
+class Access(_Lenient):
+    """Who may ask a member of a shared gateway, and how much of it."""
+
+    auth: Auth | None = None
+    rate_limit: RateLimit | None = None
+    """What one key may ask of all members with this `auth` and this limit together."""
+    max_request_body_bytes: int | None = Field(default=None, ge=1)
+    allowed_cidrs: tuple[str, ...] = ()
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The words in which the member says this; for the operator, agents don't read it."""
+
+
 class Member(_Lenient):
     """One SpeculativeDeployment at a shared gateway."""
 
@@ -229,6 +241,8 @@ class Member(_Lenient):
     """A route of another owner is not its route."""
     hosts: tuple[str, ...] = ()
     """Host names that are its own, `*.` first for all under a name."""
+    access: Access | None = Field(default=None, exclude_if=lambda access: access is None)
+    """Its own; None where all members say the same, which is then the gateway's."""
 
 
 class SharedGateway(_Lenient):
@@ -237,7 +251,9 @@ class SharedGateway(_Lenient):
     Members' routes have none of the fields that are here.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 1
+    """2 where members have an `access` of their own: an agent that would ignore what keeps people
+    out must refuse all of it instead."""
     members: tuple[Member, ...] = ()
     """The oldest first. Whoever is not listed has no requests here, route or not."""
     auth: Auth | None = None
@@ -247,6 +263,24 @@ class SharedGateway(_Lenient):
     allowed_cidrs: tuple[str, ...] = ()
     settings: dict[str, Any] = Field(default_factory=dict)
     """The words in which every member has to say this; for the operator, agents don't read it."""
+
+    @model_validator(mode="after")
+    def _nobody_without(self) -> Self:
+        unsaid = [each.name for each in self.members if each.access is None]
+        if self.schema_version == 2 and unsaid:
+            raise ValueError(f"members: {', '.join(unsaid)} have no access")
+        if self.schema_version == 1 and len(unsaid) < len(self.members):
+            raise ValueError("members: an access of their own is of schemaVersion 2")
+        return self
+
+    def access_of(self, member: Member) -> Access:
+        """The member's own, or what all have together."""
+        return member.access or Access(
+            auth=self.auth,
+            rate_limit=self.rate_limit,
+            max_request_body_bytes=self.max_request_body_bytes,
+            allowed_cidrs=self.allowed_cidrs,
+        )
 
 
 class ShadowState(_Lenient):

@@ -22,6 +22,7 @@ from speculative_api import gateway
 from . import storage
 from .admin import Admin, Life
 from .applier import Applier, Superseded
+from .credentials import Credentials
 from .errors import EnvoySlow, EnvoyUnreachable, ReadbackMismatch
 from .holding import Holdings, taking
 from .kubernetes import Cluster, FromKubernetes
@@ -30,7 +31,7 @@ from .serving import serving
 from .settings import Settings
 from .source import FromDirectory, Observation, Source
 from .state import Sample, States, metrics, named, never_falling, passed_on
-from .wants import Credentials, OneRoute, Wants
+from .wants import OneRoute, Wants
 
 _log = logging.getLogger("speculative_gateway.agent")
 
@@ -63,7 +64,7 @@ class Agent:
         self._applier = Applier(admin, settings.xds)
         self._applied_file = settings.directory / storage.APPLIED_FILE
         credentials = Credentials(settings)
-        self._issuer = credentials.issuer
+        self._issuers = credentials.issuers
         form = ManyRoutes if settings.shared_gateway else OneRoute
         self._wants: Wants = form(settings, credentials)
         self.holdings = Holdings(admin.hosts)
@@ -117,9 +118,9 @@ class Agent:
         self._stopping = True
         self._wake.set()
 
-    async def follow_issuer(self, session: aiohttp.ClientSession) -> None:
-        """Fetches the issuer's keys for ever, while the route names where."""
-        await self._issuer.follow(session, self._wake.set)
+    async def follow_issuers(self, session: aiohttp.ClientSession) -> None:
+        """Fetches issuers' keys for ever, while a route names where."""
+        await self._issuers.follow(session, self._wake.set)
 
     async def run(self) -> None:
         """Turns until told to stop."""
@@ -305,7 +306,7 @@ class Agent:
                 update={
                     "owner_uid": share.owner_uid if seen else "",
                     "sequence": share.sequence if seen else -1,
-                    "ready": whole.ready and share.sequence >= 0,
+                    "ready": whole.ready and share.sequence >= 0 and not share.locked,
                     "clusters": named(clusters, share.names),
                     "error": share.error or whole.error,
                 }
@@ -327,7 +328,7 @@ async def run(settings: Settings, source: Source) -> None:
             asyncio.TaskGroup() as tasks,
         ):
             watching = tasks.create_task(source.watch(agent.changed))
-            fetching = tasks.create_task(agent.follow_issuer(session))
+            fetching = tasks.create_task(agent.follow_issuers(session))
             await agent.run()
             watching.cancel()
             fetching.cancel()

@@ -58,9 +58,10 @@ local function finish_those_left()
   end
 end
 function envoy_on_request(handle)
-  local most = handle:filterContext():get("most")
+  local context = handle:filterContext()
+  local most = context:get("most")
   -- Tokens without a name share one.
-  local client = handle:headers():get("{labels.CLIENT_HEADER}") or ""
+  local client = context:get("whose") .. (handle:headers():get("{labels.CLIENT_HEADER}") or "")
   if (running[client] or 0) >= most then
     collectgarbage()
     finish_those_left()
@@ -101,10 +102,14 @@ def answers_filter() -> dict[str, Any]:
     }
 
 
-def at_most(requests: int) -> dict[str, Any]:
-    """The filter's settings of a route."""
+def at_most(requests: int, whose: str = "") -> dict[str, Any]:
+    """The filter's settings of a route.
+
+    Args:
+        whose: keeps clients of one name apart that are not one client.
+    """
     return {
         "@type": _LUA + "LuaPerRoute",
         "name": CONCURRENCY,
-        "filter_context": {"most": requests},
+        "filter_context": {"most": requests, "whose": f"{whose}/"},
     }

@@ -112,6 +112,25 @@ def asks(tokens: Mapping[str, Any]) -> str:
     return next((name for name in sorted(named) if name.startswith(CONTENT)), "")
 
 
+def with_providers(tokens: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
+    """The filter that asks for tokens with these, each as a requirement of its name."""
+    if not providers:
+        return {"@type": tokens["@type"]}
+    named = {name: {"provider_name": name} for name in providers}
+    # There is no metadata: a requirement that no route names carries the digest.
+    mark = f"{CONTENT}.{digest(providers)}"
+    required = {**named, mark: {"provider_name": min(providers)}}
+    return {"@type": tokens["@type"], "providers": dict(providers), "requirement_map": required}
+
+
+def _merged(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is asked of tokens while routes may still ask for what was."""
+    if not current or not wanted:
+        return wanted
+    providers = {**current.get("providers", {}), **wanted.get("providers", {})}
+    return with_providers(wanted, providers)
+
+
 def named_clusters(routes: Mapping[str, Any]) -> dict[str, int | None]:
     """Clusters that a route configuration sends to; with their default weight if weighted."""
     found: dict[str, int | None] = {}
@@ -204,8 +223,7 @@ def plan(current: Configuration, wanted: Configuration) -> list[Configuration]:
     then(assignments={**current.assignments, **wanted.assignments})
     then(bounds={**current.bounds, **wanted.bounds})
     then(clusters={**current.clusters, **wanted.clusters})
-    if asks(wanted.tokens) or not current.tokens:
-        then(tokens=wanted.tokens)
+    then(tokens=_merged(current.tokens, wanted.tokens))
     merged = {**current.weights, **wanted.weights}
     if not _starves(current.routes, merged):
         then(weights=merged)

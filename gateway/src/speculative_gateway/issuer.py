@@ -1,21 +1,21 @@
 """An issuer's public keys: from a mounted ConfigMap, or fetched from its address.
 
 What was fetched last stays in use while the issuer is away, also after the
-agent's death: it lies in the folder that it shares with Envoy. One task of the
-agent fetches; its loop only reads what is there.
+agent's death: it lies in the folder that it shares with Envoy. Tasks of the
+agent fetch; its loop only reads what is there.
 """
 
 import asyncio
 import json
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import aiohttp
 
 from speculative_api import gateway
 
 from . import storage
+from .mounts import Mounts
 from .settings import Settings
 from .tokens import LONGEST_BYTES, KeySet, key_set
 
@@ -30,41 +30,67 @@ KEY_SET_KEY = "jwks.json"
 """The entry of the ConfigMap."""
 
 
-class Issuer:
-    """The keys of one issuer at a time."""
+class Issuers:
+    """The keys of the issuers that are asked for."""
 
     def __init__(self, settings: Settings) -> None:
-        self._mounted = settings.key_set_directory
+        self.mounts = Mounts(
+            settings.key_set_directory,
+            settings.key_set_names,
+            is_anyones=not settings.shared_gateway,
+        )
         self._file = settings.directory / "fetched-keys.json"
-        self._uri: str | None = None
-        """What the route names."""
-        self._fetched_uri, self._fetched = self._kept()
-        self._failure = ""
-        self._due_at = 0.0
+        self._uris: frozenset[str] = frozenset()
+        """What routes name."""
+        self._fetched = self._kept()
+        """Keys by where they were fetched."""
+        self._failures: dict[str, str] = {}
+
+    def asked(self, issuers: Collection[gateway.Jwt]) -> None:
+        """Takes all that are asked for: no other is fetched."""
+        self._uris = frozenset(each.jwks_uri for each in issuers if each.jwks_uri is not None)
+        self.mounts.asked({each.jwks_config_map or "" for each in issuers if not each.jwks_uri})
+
+    def are_here(self, jwt: gateway.Jwt) -> bool:
+        """Whether this pod has a place to read its keys from."""
+        return jwt.jwks_uri is not None or self.mounts.of(jwt.jwks_config_map or "") is not None
 
     def key_set(self, jwt: gateway.Jwt) -> KeySet:
         """The keys as known now; what is wrong where there are none or the newest is unusable."""
-        self._uri = jwt.jwks_uri
-        if jwt.jwks_uri is None:
+        uri = jwt.jwks_uri
+        if uri is None:
             return self._from_config_map(jwt.jwks_config_map or "")
-        if self._fetched_uri == jwt.jwks_uri:
-            return KeySet(self._fetched, self._failure)
-        return KeySet(problem=self._failure or f"{jwt.jwks_uri} was not fetched yet")
+        failure = self._failures.get(uri, "")
+        if text := self._fetched.get(uri):
+            return KeySet(text, failure)
+        return KeySet(problem=failure or f"{uri} was not fetched yet")
 
     async def follow(self, session: aiohttp.ClientSession, changed: Callable[[], None]) -> None:
-        """Fetches what is due, until cancelled; says when something is new."""
-        asked: str | None = None
-        while True:
-            if self._uri != asked:
-                asked, self._due_at, self._failure = self._uri, 0.0, ""
-            if asked is not None and time.monotonic() >= self._due_at:
-                before = (self._fetched_uri, self._fetched, self._failure)
-                await self._fetch(session, asked)
-                if before != (self._fetched_uri, self._fetched, self._failure):
-                    changed()
-            await asyncio.sleep(LOOK_SECONDS)
+        """Fetches what is due, until cancelled; says when something is new.
 
-    async def _fetch(self, session: aiohttp.ClientSession, uri: str) -> None:
+        Each issuer by itself: one that hangs is nobody else's matter.
+        """
+        following: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for uri in following.keys() - self._uris:
+                    following.pop(uri).cancel()
+                    self._forget(uri)
+                for uri in sorted(self._uris - following.keys()):
+                    following[uri] = tasks.create_task(self._follow(session, uri, changed))
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _follow(
+        self, session: aiohttp.ClientSession, uri: str, changed: Callable[[], None]
+    ) -> None:
+        while True:
+            before = (self._fetched.get(uri), self._failures.get(uri))
+            found = await self._fetch(session, uri)
+            if before != (self._fetched.get(uri), self._failures.get(uri)):
+                changed()
+            await asyncio.sleep(RETRY_SECONDS if found.problem else FETCH_SECONDS)
+
+    async def _fetch(self, session: aiohttp.ClientSession, uri: str) -> KeySet:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         try:
             async with session.get(uri, timeout=timeout, allow_redirects=False) as answer:
@@ -78,36 +104,43 @@ class Issuer:
             )
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             found = KeySet(problem=repr(error))
-        self._failure = f"keys of {uri}: {found.problem}" if found.problem else ""
-        self._due_at = time.monotonic() + (RETRY_SECONDS if found.problem else FETCH_SECONDS)
+        self._failures[uri] = f"keys of {uri}: {found.problem}" if found.problem else ""
         if found.text:
-            self._fetched_uri, self._fetched = uri, found.text
-            self._keep(uri, found.text)
+            self._fetched[uri] = found.text
+            self._keep()
         else:
-            _log.warning("%s", self._failure)
+            _log.warning("%s", self._failures[uri])
+        return found
 
-    def _keep(self, uri: str, keys: str) -> None:
-        """For a later agent of this pod that can't reach the issuer; this one knows them anyway."""
+    def _forget(self, uri: str) -> None:
+        self._failures.pop(uri, None)
+        if self._fetched.pop(uri, None) is not None:
+            self._keep()
+
+    def _keep(self) -> None:
+        """For a later agent of this pod that can't reach an issuer; this one knows them anyway."""
         try:
-            storage.write(self._file, json.dumps({"uri": uri, "keys": keys}) + "\n")
+            storage.write(self._file, json.dumps(self._fetched) + "\n")
         except OSError as error:
-            _log.warning("keys of %s are not kept: %s", uri, error)
+            _log.warning("issuers' keys are not kept: %s", error)
 
     def _from_config_map(self, name: str) -> KeySet:
-        if self._mounted is None:
+        folder = self.mounts.of(name)
+        if folder is None:
             return KeySet(problem=f"this pod has no ConfigMap {name} mounted: its successor will")
         try:
-            found = key_set((self._mounted / KEY_SET_KEY).read_text("utf-8"))
+            found = key_set((folder / KEY_SET_KEY).read_text("utf-8"))
         except (OSError, ValueError) as error:
             return KeySet(problem=f"{KEY_SET_KEY} of ConfigMap {name} can't be read: {error}")
         if found.problem:
             return KeySet(problem=f"{KEY_SET_KEY} of ConfigMap {name}: {found.problem}")
         return found
 
-    def _kept(self) -> tuple[str, str]:
+    def _kept(self) -> dict[str, str]:
         """What an earlier agent of this pod fetched."""
         try:
             kept = json.loads(self._file.read_text())
-            return str(kept["uri"]), key_set(kept["keys"]).text
-        except (OSError, ValueError, KeyError, TypeError):
-            return "", ""
+            found = {str(uri): key_set(text).text for uri, text in kept.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+        return {uri: text for uri, text in found.items() if text}

@@ -9,7 +9,7 @@ Called by `many_routes`.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -17,12 +17,12 @@ from speculative_api import gateway, labels
 
 from .answers import UNKNOWN_MODEL
 from .configuration import CONTENT, ROUTES, WAITING, Configuration, marked
-from .keys import Keys
+from .guards import Guard, common, guarded, is_one, is_shown, of_the_host
 from .logs import MEMBER
-from .policies import policies
+from .policies import NO_POLICIES, policies
 from .render import Endpoints, rendered
 from .routes import NO_BACKEND, answer, entries, silence
-from .tokens import KeySet, tokens
+from .tokens import REQUIREMENT, requirement, tokens
 
 MOST_NAMED = 50
 """Models that an answer to an unknown one names."""
@@ -78,24 +78,28 @@ def part(
 
 
 def joint(
-    shared: gateway.SharedGateway, parts: Mapping[str, Configuration], keys: Keys, key_set: KeySet
+    members: Sequence[gateway.Member],
+    parts: Mapping[str, Configuration],
+    guards: Mapping[str, Guard],
 ) -> Configuration:
-    """The whole: every part, and what belongs to no member alone."""
-    members = [each.name for each in shared.members]
-    found = [parts[name] for name in members if name in parts]
-    jwt = shared.auth.jwt if shared.auth else None
-    own = {name: parts[name].routes["entries"] if name in parts else _absent() for name in members}
+    """The whole: every part, and what belongs to no member alone.
+
+    Args:
+        guards: of every member.
+
+    Raises:
+        RouteRefused: see `policies`.
+    """
+    names = [each.name for each in members]
+    found = [parts[name] for name in names if name in parts]
+    own = {name: parts[name].routes["entries"] if name in parts else _absent() for name in names}
+    asked = {
+        requirement(each.jwt): (each.jwt, each.key_set) for each in guards.values() if each.jwt
+    }
     host = {
         "name": "all",
         "domains": ["*"],
-        "routes": [
-            *_by_host(shared.members, own),
-            *(_by_path(entry, name) for name in members for entry in own[name]),
-            *(_by_header(entry, name) for name in members for entry in own[name]),
-            _models([name for name in members if name in parts]),
-            _unknown(members),
-        ],
-        **policies(_of_the_gateway(shared), keys),
+        **_guarded(members, own, guards, served=parts),
     }
     return Configuration(
         assignments=_union(each.assignments for each in found),
@@ -107,23 +111,50 @@ def joint(
             "virtual_hosts": [marked(host)],
         },
         weights=_union(each.weights for each in found),
-        tokens=tokens(jwt, key_set),
+        tokens=tokens(asked),
         bounds=_union(each.bounds for each in found),
         copies=_union(each.copies for each in found),
     )
 
 
-def _of_the_gateway(shared: gateway.SharedGateway) -> gateway.Route:
-    """A route with nothing but what `policies` reads."""
-    return gateway.Route(
-        owner_uid="",
-        sequence=0,
-        model="",
-        auth=shared.auth,
-        rate_limit=shared.rate_limit,
-        max_request_body_bytes=shared.max_request_body_bytes,
-        allowed_cidrs=shared.allowed_cidrs,
-    )
+def _guarded(
+    members: Sequence[gateway.Member],
+    own: Mapping[str, list[Entry]],
+    guards: Mapping[str, Guard],
+    served: Collection[str],
+) -> dict[str, Any]:
+    """The virtual host's routes, and who is let in to which of them."""
+    if not guards:
+        return {"routes": _of_nobody([], own, served), **NO_POLICIES}
+    if is_one(guards.values()):
+        # Once for all: of a thousand keys there is no copy at each way in.
+        alone = next(iter(guards.values()))
+        name = requirement(alone.jwt) if alone.jwt else REQUIREMENT
+        routes = [*_ways(members, own), *_of_nobody([*own], own, served)]
+        return {"routes": routes, **policies(alone.access, alone.keys, name)}
+    host, to_all = of_the_host(guards.values()), common(guards)
+    shown = [name for name in own if is_shown(guards[name], to_all)]
+    behind = {
+        name: [guarded(entry, guards[name], host) for entry in entries]
+        for name, entries in own.items()
+    }
+    of_nobody = [guarded(each, to_all, host) for each in _of_nobody(shown, own, served)]
+    return {"routes": [*_ways(members, behind), *of_nobody], **host}
+
+
+def _ways(members: Sequence[gateway.Member], own: Mapping[str, list[Entry]]) -> list[Entry]:
+    """Every way in to every member."""
+    return [
+        *_by_host(members, own),
+        *(_by_path(entry, name) for name, entries in own.items() for entry in entries),
+        *(_by_header(entry, name) for name, entries in own.items() for entry in entries),
+    ]
+
+
+def _of_nobody(shown: list[str], members: Collection[str], served: Collection[str]) -> list[Entry]:
+    """For requests that name no member: they are told of those that are `shown`."""
+    listed = _models([name for name in shown if name in served])
+    return [listed, _unknown(shown, are_all=len(shown) == len(members))]
 
 
 def aliased(member: str, route: gateway.Route) -> gateway.Route:
@@ -207,7 +238,7 @@ def _with_header(entry: Mapping[str, Any], header: Mapping[str, Any]) -> Entry:
 
 
 def _models(names: Iterable[str]) -> Entry:
-    """What `GET /v1/models` answers to a request that names none: all that are served."""
+    """What `GET /v1/models` answers to a request that names none."""
     data = [
         {"id": name, "object": "model", "created": 0, "owned_by": labels.MANAGER} for name in names
     ]
@@ -220,11 +251,12 @@ def _unsaid() -> dict[str, Any]:
     return {"name": labels.MODEL_HEADER, "present_match": False}
 
 
-def _unknown(names: list[str]) -> Entry:
+def _unknown(names: list[str], *, are_all: bool) -> Entry:
+    which = "Models here" if are_all else "Models that everybody may ask"
     more = ", …" if len(names) > MOST_NAMED else ""
     message = (
         f"Which model? Name one in the path, /MODEL/v1/…, or in header {labels.MODEL_HEADER}. "
-        f"Models here: {', '.join(names[:MOST_NAMED]) or 'none'}{more}."
+        f"{which}: {', '.join(names[:MOST_NAMED]) or 'none'}{more}."
     )
     return {**answer({"prefix": "/"}, 404, message), "name": UNKNOWN_MODEL}
 

@@ -36,7 +36,10 @@ WATCH_SECONDS = 240
 SILENCE_SECONDS = 75
 """Bookmarks come once a minute: a longer silence is a dead connection."""
 LIST_SECONDS = 15
-_KEYS = "keys"
+_LISTED = {"configmap", "slices"}
+"""Without them nothing is known."""
+_KEYS = "keys of "
+"""Begins the kind of each Secret."""
 BACKOFF_SECONDS = (0.2, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -75,7 +78,7 @@ class Cluster:
 
 
 class FromKubernetes:
-    """A `Source` over two watches, and a third on the keys where that is granted."""
+    """A `Source` over two watches, and one on each Secret with keys where that is granted."""
 
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -103,11 +106,11 @@ class FromKubernetes:
         """See `Source.watch`; the first call comes when both lists are in."""
 
         def look() -> None:
-            if not self._kinds.keys() - {_KEYS} <= self._stores.keys():
+            if not self._stores.keys() >= _LISTED:
                 return
             found = self._observation()
             self._secret.named(found.shared if self._is_shared else found.route)
-            changed(replace(found, keys=self._secret.entries))
+            changed(replace(found, secrets=self._secret.entries))
 
         context = (
             ssl.create_default_context(cafile=str(self._cluster.authority))
@@ -124,7 +127,7 @@ class FromKubernetes:
 
             async def follow(name: str, store: Callable[[dict[str, Any] | None], None]) -> None:
                 query = {"fieldSelector": f"metadata.name={name}"}
-                self._kinds[_KEYS] = (self._secrets, query)
+                self._kinds[_KEYS + name] = (self._secrets, query)
                 await self._follow_secret(session, name, store)
 
             tasks.create_task(self._secret.run(follow, look))
@@ -150,9 +153,9 @@ class FromKubernetes:
         store: Callable[[dict[str, Any] | None], None],
     ) -> None:
         def seen() -> None:
-            store(self._stores[_KEYS].get(name))
+            store(self._stores[_KEYS + name].get(name))
 
-        await self._follow(session, _KEYS, seen)
+        await self._follow(session, _KEYS + name, seen)
 
     async def _follow(
         self, session: aiohttp.ClientSession, kind: str, look: Callable[[], None]
@@ -165,7 +168,7 @@ class FromKubernetes:
                 failures = 0
                 await self._stream(session, kind, version, look)
             except Forbidden as refusal:
-                if kind == _KEYS:
+                if kind.startswith(_KEYS):
                     raise Denied from refusal
                 failures = await self._pause(kind, refusal, failures)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError, ApiError) as error:

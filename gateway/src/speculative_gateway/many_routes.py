@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
@@ -17,26 +17,34 @@ from speculative_api import gateway
 
 from .acceptance import accepted, reasons
 from .configuration import Configuration
+from .credentials import Credentials, not_mounted
 from .errors import RouteRefused
+from .guards import Guard
 from .joint import aliased, joint, part, revisions
+from .policies import policies
+from .render import NO_KEYS
 from .settings import Settings
 from .source import Observation
-from .wants import Credentials, Share, Wanted, said
+from .wants import Share, Wanted, said
 
 _log = logging.getLogger("speculative_gateway.agent")
 
 AGAIN_SECONDS = 30.0
 """Until a text that Envoy did not take is tried once more."""
+NOBODY = gateway.Access(auth=gateway.Auth())
+"""Of a member whose access can't be rendered, and that had none before: there is no such key."""
 GATEWAY = ""
 """Where members' names stand: what belongs to no member alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """What belongs to the gateway, and the route of every member that has one."""
+    """What belongs to the gateway, each member's route if it has one, and whom it lets in."""
 
     shared: gateway.SharedGateway
     routes: Mapping[str, gateway.Route]
+    accesses: Mapping[str, gateway.Access] = field(default_factory=dict)
+    """By the member's owner."""
 
 
 class ManyRoutes:
@@ -49,6 +57,8 @@ class ManyRoutes:
         self._next: InUse | None = None
         self._parts: dict[str, Configuration] = {}
         """The last good rendering of each member."""
+        self._guards: dict[str, Guard] = {}
+        """Of each member, as wanted last."""
         self._tried: dict[str, str] = {}
         """Texts that are being tried and differ from what is in use, by whose they are."""
         self._not_taken: dict[str, tuple[str, float]] = {}
@@ -70,7 +80,12 @@ class ManyRoutes:
             self._last = InUse(
                 gateway.SharedGateway.model_validate(kept["shared"]),
                 {name: gateway.Route.model_validate(each) for name, each in kept["routes"].items()},
+                {
+                    owner: gateway.Access.model_validate(each)
+                    for owner, each in kept["accesses"].items()
+                },
             )
+            self._credentials.remember(kept["mounted"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not of a shared gateway: {error!r}") from error
 
@@ -89,19 +104,12 @@ class ManyRoutes:
             return as_it_is
         routes = self._routes(shared, observation)
         parts = self._rendered(routes, observation)
-        keys = self._credentials.keys(shared.auth, observation.keys)
-        found = self._credentials.key_set(shared.auth)
-        self.locked = shared.auth is not None and not (keys.by_client or found.text)
-        self._note(GATEWAY, keys.problem, found.problem)
-        try:
-            configuration = joint(shared, parts, keys, found)
-        except RouteRefused as refusal:
-            self._note(GATEWAY, str(refusal))
-            self._told(before)
-            return as_it_is
+        self._guards = self._guarded(shared, observation)
+        configuration = joint(shared.members, parts, self._guards)
         self._told(before)
         self._one_by_one = self._one_by_one and bool(self._tried)
-        self._next = InUse(shared, routes)
+        accesses = {each.owner_uid: self._guards[each.name].access for each in shared.members}
+        self._next = InUse(shared, routes, accesses)
         return Wanted(configuration, is_new=self._next != self._last)
 
     def _shared(self, observation: Observation) -> gateway.SharedGateway | None:
@@ -163,6 +171,44 @@ class ManyRoutes:
         self._tried[member.name] = text
         return route
 
+    def _guarded(self, shared: gateway.SharedGateway, observation: Observation) -> dict[str, Guard]:
+        """Whom each member lets in, with the keys as they are now."""
+        wanted = [(each, shared.access_of(each)) for each in shared.members]
+        former = self._last.accesses if self._last else {}
+        asked = [access.auth for _, access in wanted] + [each.auth for each in former.values()]
+        self._credentials.asked([each for each in asked if each is not None])
+        found = {}
+        for member, access in wanted:
+            access = self._possible(member, access, observation)
+            guard = Guard(access)
+            if access != NOBODY:
+                keys = self._credentials.keys(access.auth, observation.secrets)
+                guard = Guard(access, keys, self._credentials.key_set(access.auth))
+                self._note(member.name, keys.problem, guard.key_set.problem)
+            found[member.name] = guard
+        self.locked = bool(found) and all(each.is_locked for each in found.values())
+        return found
+
+    def _possible(
+        self, member: gateway.Member, wanted: gateway.Access, observation: Observation
+    ) -> gateway.Access:
+        """The member's access; what it had of it while the newer can't be in this pod."""
+        wanted = wanted.model_copy(update={"settings": {}})
+        former = self._last.accesses.get(member.owner_uid) if self._last else None
+        try:
+            policies(wanted, NO_KEYS)
+        except RouteRefused as refusal:
+            self._note(member.name, str(refusal))
+            return former or NOBODY
+        seen, before = observation.secrets, former.auth if former else None
+        if wanted.auth is None or self._credentials.are_here(wanted.auth, seen):
+            return wanted
+        if before is None or not self._credentials.are_here(before, seen):
+            return wanted
+        missing = not_mounted(wanted.auth)
+        self._note(member.name, f"{missing}; until then those of before are asked for")
+        return wanted.model_copy(update={"auth": before})
+
     def _rendered(
         self, routes: dict[str, gateway.Route], observation: Observation
     ) -> dict[str, Configuration]:
@@ -205,6 +251,11 @@ class ManyRoutes:
                 name: route.model_dump(mode="json", by_alias=True)
                 for name, route in use.routes.items()
             },
+            "accesses": {
+                owner: access.model_dump(mode="json", by_alias=True)
+                for owner, access in use.accesses.items()
+            },
+            "mounted": self._credentials.mounted(),
             # For the supervisor: whoever wants longest.
             "drainSeconds": max((each for each in drains if each is not None), default=None),
         }
@@ -227,7 +278,11 @@ class ManyRoutes:
         found = {}
         for name in sorted({*self._problems, *(self._last.routes if self._last else ())} - {""}):
             route = self._last.routes.get(name) if self._last else None
-            share = Share(error=self._problems.get(name, "") or common, names={})
+            share = Share(
+                error=self._problems.get(name, "") or common,
+                names={},
+                locked=name in self._guards and self._guards[name].is_locked,
+            )
             if route is not None:
                 share = replace(
                     share,

@@ -1,11 +1,12 @@
-"""Pure: who is let in and how often, as Envoy's filters and their part of the virtual host.
+"""Pure: who is let in and how often, as Envoy's filters and their part of the route.
 
-`filters` goes into the frozen listener; `policies` into the route, where a
-change reaches kept-alive connections too (measured, Envoy 1.40).
+`filters` goes into the frozen listener; `policies` into the virtual host, where a
+change reaches kept-alive connections too (measured, Envoy 1.40). `guards` has what
+differs between the members of a shared gateway.
 """
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -15,7 +16,7 @@ from .concurrency import ANSWERS, answers_filter, at_most
 from .configuration import OFF, TOKENS
 from .errors import RouteRefused
 from .keys import Keys
-from .tokens import asked, tokens_filter
+from .tokens import REQUIREMENT, asked_of, tokens_filter
 
 BODY_LIMIT = "envoy.filters.http.buffer"
 ADDRESSES = "envoy.filters.http.rbac"
@@ -33,6 +34,10 @@ MOST_CLIENTS = 10_000
 COUNTED_BODY_BYTES = 16 * 1024 * 1024
 """Longest body while tokens are limited: Envoy holds it whole to count them."""
 KEY_HEADERS = ("authorization", "x-api-key")
+CLIENT = {"header_name": labels.CLIENT_HEADER, "descriptor_key": "client"}
+"""Describes a request by its client."""
+CHARGED = {"format": f"%REQ({COST_HEADER})%"}
+"""What a request takes out of the bucket of tokens."""
 
 TOKEN_RETRY_SECONDS = 5
 """Envoy does not say how long a request's tokens take to gather: this is a guess."""
@@ -77,6 +82,13 @@ end
 """
 
 
+CHARGING: dict[str, Any] = {
+    "@type": _LUA + "LuaPerRoute",
+    "source_code": {"inline_string": _COST_SCRIPT},
+}
+"""Settings of a route whose requests are charged."""
+
+
 def filters(folder: PurePath) -> list[dict[str, Any]]:
     """The listener's filters before the router: without a word from the route, nobody gets in.
 
@@ -104,7 +116,12 @@ def filters(folder: PurePath) -> list[dict[str, Any]]:
             "disabled": True,
             "typed_config": {"@type": _BODY + "Buffer", "max_request_bytes": COUNTED_BODY_BYTES},
         },
-        {"name": COST, "disabled": True, "typed_config": {"@type": _LUA + "Lua"}},
+        {
+            "name": COST,
+            "disabled": True,
+            # Its header must not have the route chosen anew, after the key was seen.
+            "typed_config": {"@type": _LUA + "Lua", "clear_route_cache": False},
+        },
         {
             "name": CHARGE_LIMIT,
             "disabled": True,
@@ -113,14 +130,23 @@ def filters(folder: PurePath) -> list[dict[str, Any]]:
     ]
 
 
-def policies(route: gateway.Route, keys: Keys) -> dict[str, Any]:
-    """Fields of the virtual host."""
+def policies(
+    route: gateway.Route | gateway.Access, keys: Keys, requirement: str = REQUIREMENT
+) -> dict[str, Any]:
+    """Fields of the virtual host, or of an entry that has its own.
+
+    Args:
+        requirement: what is asked of tokens, by its name.
+
+    Raises:
+        RouteRefused: one of the addresses is not a range.
+    """
     found: dict[str, Any] = {"typed_per_filter_config": {}}
     if route.auth is not None:
         found = _guarded(route, keys)
     configured = found["typed_per_filter_config"]
     jwt = route.auth.jwt if route.auth else None
-    configured[TOKENS] = asked(jwt)
+    configured[TOKENS] = asked_of(jwt, requirement)
     if route.auth is None or jwt is not None:
         configured[API_KEYS] = OFF
     if route.allowed_cidrs:
@@ -159,7 +185,7 @@ def _only_from(cidrs: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
+def _guarded(route: gateway.Route | gateway.Access, keys: Keys) -> dict[str, Any]:
     """Keys, and what each may ask for."""
     credentials = [{"key": key, "client": client} for client, key in sorted(keys.by_client.items())]
     configured: dict[str, Any] = {
@@ -170,8 +196,7 @@ def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
             **_sources(),
         }
     }
-    # The names in tokens are not known beforehand: each gets its bucket when it comes.
-    clients = None if route.auth and route.auth.jwt else sorted(keys.by_client)
+    clients = clients_of(route, keys)
     found: dict[str, Any] = {
         "typed_per_filter_config": configured,
         # Envoy hides the key it used; a second one must not reach a worker either.
@@ -180,27 +205,70 @@ def _guarded(route: gateway.Route, keys: Keys) -> dict[str, Any]:
     if route.rate_limit is None or clients == []:
         return found
     if (requests := route.rate_limit.requests_per_minute_per_key) is not None:
-        # When there is one request in the bucket again.
-        configured[REQUEST_LIMIT] = _limit("requests", requests, clients, -(-60 // requests))
+        configured[REQUEST_LIMIT] = _limit("requests", requests, clients, retry_seconds(requests))
     if (at_once := route.rate_limit.concurrent_requests_per_key) is not None:
         configured[ANSWERS] = at_most(at_once)
     if (tokens := route.rate_limit.tokens_per_minute_per_key) is not None:
-        configured[COST] = {
-            "@type": _LUA + "LuaPerRoute",
-            "source_code": {"inline_string": _COST_SCRIPT},
-        }
-        limit = _limit("tokens", tokens, clients, TOKEN_RETRY_SECONDS)
-        limit["rate_limits"][0]["hits_addend"] = {"format": f"%REQ({COST_HEADER})%"}
-        configured[CHARGE_LIMIT] = limit
+        configured[COST] = CHARGING
+        charged = _limit("tokens", tokens, clients, TOKEN_RETRY_SECONDS)
+        charged["rate_limits"][0]["hits_addend"] = CHARGED
+        configured[CHARGE_LIMIT] = charged
         found["request_body_buffer_limit"] = COUNTED_BODY_BYTES
     return found
+
+
+def clients_of(route: gateway.Route | gateway.Access, keys: Keys) -> list[str] | None:
+    """Who can have a bucket; None: the names in tokens are not known beforehand, and each gets its
+    bucket when it comes.
+    """
+    return None if route.auth and route.auth.jwt else sorted(keys.by_client)
+
+
+def retry_seconds(requests_per_minute: int) -> int:
+    """When there is one request in the bucket again."""
+    return -(-60 // requests_per_minute)
 
 
 def _limit(
     name: str, per_minute: int, clients: list[str] | None, retry_after_seconds: int
 ) -> dict[str, Any]:
-    """A bucket for each client, which fills evenly and holds what a minute allows."""
-    bucket = {"max_tokens": per_minute, "tokens_per_fill": per_minute, "fill_interval": "60s"}
+    """A bucket for each client."""
+    filled = bucket(per_minute)
+    named: list[dict[str, str]] = [{}] if clients is None else [{"value": x} for x in clients]
+    return limit(
+        name,
+        actions=[{"request_headers": CLIENT}],
+        descriptors=[
+            {"entries": [{"key": "client", **each}], "token_bucket": filled} for each in named
+        ],
+        otherwise=filled,
+        retry_after=str(retry_after_seconds),
+        **({"max_dynamic_descriptors": MOST_CLIENTS} if clients is None else {}),
+    )
+
+
+def bucket(per_minute: int) -> dict[str, Any]:
+    """It fills evenly and holds what a minute allows."""
+    return {"max_tokens": per_minute, "tokens_per_fill": per_minute, "fill_interval": "60s"}
+
+
+def limit(
+    name: str,
+    *,
+    actions: list[dict[str, Any]],
+    descriptors: list[dict[str, Any]],
+    otherwise: Mapping[str, Any],
+    retry_after: str,
+    **more: Any,
+) -> dict[str, Any]:
+    """A limit's settings.
+
+    Args:
+        actions: what a request is described by.
+        descriptors: which description has which bucket.
+        otherwise: Envoy wants a bucket for requests of none.
+        retry_after: as Envoy formats it.
+    """
     always = {"numerator": 100, "denominator": "HUNDRED"}
     return {
         "@type": _LIMIT,
@@ -208,29 +276,14 @@ def _limit(
         # Both are 0 percent by default.
         "filter_enabled": {"default_value": always, "runtime_key": "limit.enabled"},
         "filter_enforced": {"default_value": always, "runtime_key": "limit.enforced"},
-        # Envoy wants one for requests of no descriptor; every client has one here.
-        "token_bucket": bucket,
+        "token_bucket": otherwise,
         "always_consume_default_token_bucket": False,
-        "rate_limits": [
-            {
-                "actions": [
-                    {
-                        "request_headers": {
-                            "header_name": labels.CLIENT_HEADER,
-                            "descriptor_key": "client",
-                        }
-                    }
-                ]
-            }
-        ],
-        "descriptors": [
-            {"entries": [{"key": "client", **named}], "token_bucket": bucket}
-            for named in ([{}] if clients is None else [{"value": each} for each in clients])
-        ],
-        **({"max_dynamic_descriptors": MOST_CLIENTS} if clients is None else {}),
+        "rate_limits": [{"actions": actions}],
+        "descriptors": descriptors,
+        **more,
         "response_headers_to_add": [
             {
-                "header": {"key": "retry-after", "value": str(retry_after_seconds)},
+                "header": {"key": "retry-after", "value": retry_after},
                 "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
             }
         ],

@@ -27,7 +27,7 @@ from .fallback import ANSWERED, destination, has_ways, spare_of, ways
 from .keys import Keys
 from .routes import AS_NAMED, Shown, routes
 from .shadow import COPIED_BODY_BYTES, bounds, copied_to, copies
-from .tokens import KeySet, tokens
+from .tokens import REQUIREMENT, KeySet, tokens
 from .upstream_tls import PROBE, encrypted
 from .waiting import waiting_cluster
 
@@ -94,7 +94,9 @@ def rendered(
         clusters=used.clusters | _last_resorts(route, waiting_port),
         routes=routes(route, keys, shown),
         weights={destination(route, backend): backend.weight for backend in route.backends},
-        tokens=tokens(route.auth.jwt if route.auth else None, key_set),
+        tokens=tokens({REQUIREMENT: (route.auth.jwt, key_set)})
+        if route.auth and route.auth.jwt
+        else tokens({}),
         bounds={
             each.hash: each.requests_per_endpoint * max(1, len(endpoints.get(each.service, ())))
             for each in revisions

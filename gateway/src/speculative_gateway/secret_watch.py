@@ -1,7 +1,7 @@
-"""The Secret with the API keys, watched through the API where that was granted.
+"""The Secrets with API keys, watched through the API where that was granted.
 
 A mounted Secret changes when the kubelet comes by, a minute or more later. With
-the right to read this one Secret by name a removed key is refused at once.
+the right to read a Secret by name a removed key is refused at once.
 Without it (403) nothing is known here and the agent reads the mount.
 """
 
@@ -42,57 +42,64 @@ class Follow(Protocol):
 
 
 class SecretWatch:
-    """The entries of the Secret that the route names, as far as they may be read."""
+    """The entries of the Secrets that routes name, as far as they may be read."""
 
     def __init__(self) -> None:
-        self.entries: Entries | None = None
-        """None: not granted, or not asked yet; empty: there is no such Secret."""
-        self._name = ""
+        self.entries: dict[str, Entries] = {}
+        """By Secret; without those that are not granted, or not asked for yet. One that does not
+        exist has none."""
+        self._names: frozenset[str] = frozenset()
         self._renamed = asyncio.Event()
 
     def named(self, route: str | None) -> None:
-        """Takes the Secret's name from the route's text."""
-        name = secret_name(route)
-        if name != self._name:
-            self._name, self.entries = name, None
+        """Takes the Secrets' names from the text of a route, or of a shared gateway."""
+        names = secret_names(route)
+        if names != self._names:
+            self._names = names
+            self.entries = {name: each for name, each in self.entries.items() if name in names}
             self._renamed.set()
 
     async def run(self, follow: Follow, changed: Callable[[], None]) -> None:
-        """Follows the Secret for ever, another one once the route names it."""
-        while True:
-            self._renamed.clear()
-            following = asyncio.ensure_future(self._follow(self._name, follow, changed))
-            try:
+        """Follows the Secrets for ever, others once the route names them."""
+        following: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._renamed.clear()
+                for name in following.keys() - self._names:
+                    following.pop(name).cancel()
+                for name in sorted(self._names - following.keys()):
+                    following[name] = tasks.create_task(self._follow(name, follow, changed))
                 await self._renamed.wait()
-            finally:
-                following.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await following
 
     async def _follow(self, name: str, follow: Follow, changed: Callable[[], None]) -> None:
         def store(secret: dict[str, Any] | None) -> None:
-            if self._name == name:
-                self.entries = entries_of(secret)
+            if name in self._names:
+                self.entries = {**self.entries, name: entries_of(secret)}
                 changed()
 
-        while name:
+        while True:
             try:
                 await follow(name, store)
             except Denied:
-                if self._name == name and self.entries is not None:
+                if name in self.entries:
                     _log.warning("reading Secret %s is not granted any more", name)
-                    self.entries = None
+                    self.entries = {each: it for each, it in self.entries.items() if each != name}
                     changed()
                 await asyncio.sleep(REFUSED_SECONDS)
 
 
-def secret_name(route: str | None) -> str:
-    """The Secret that a route's text names; empty where there is none."""
+def secret_names(route: str | None) -> frozenset[str]:
+    """The Secrets that a text names, its members' at a shared gateway; none where it is not JSON
+    of such a form.
+    """
     try:
-        name = json.loads(route or "{}").get("auth", {}).get("apiKeysSecret", "")
-    except (ValueError, AttributeError):
-        return ""
-    return name if isinstance(name, str) else ""
+        said = json.loads(route or "{}")
+        members = [each.get("access") or {} for each in said.get("members", ())]
+        auths = [each.get("auth") or {} for each in (said, *members)]
+        found = [each.get("apiKeysSecret") for each in auths]
+    except (ValueError, AttributeError, TypeError):
+        return frozenset()
+    return frozenset(name for name in found if name and isinstance(name, str))
 
 
 def entries_of(secret: dict[str, Any] | None) -> Entries:

@@ -31,8 +31,12 @@ class Settings:
     `route_config_map` holds what belongs to the gateway, and each member has a route's own."""
     api_keys_directory: Path | None = None
     """Where the Secret with the API keys is mounted; None where there is none."""
+    api_keys_names: tuple[str, ...] = ()
+    """At a shared gateway with several such Secrets: their names, each a folder's below it."""
     key_set_directory: Path | None = None
     """Where the ConfigMap with the issuer's public keys is mounted; None where there is none."""
+    key_set_names: tuple[str, ...] = ()
+    """Likewise of several ConfigMaps."""
     listen_address: str = "0.0.0.0"  # noqa: S104 - a gateway is there to be reached
     """Address of the users' listener and of the agent."""
     gateway_port: int = labels.GATEWAY_PORT
@@ -86,6 +90,9 @@ class Settings:
             except ValueError:
                 raise ValueError(f"{name}: {text!r} is not a number") from None
 
+        def names(variable: str) -> tuple[str, ...]:
+            return tuple(name for name in environment.get(variable, "").split(",") if name)
+
         return cls(
             directory=Path(environment.get("GATEWAY_DIRECTORY") or default.directory),
             pod=environment.get("POD_NAME", ""),
@@ -96,9 +103,11 @@ class Settings:
             api_keys_directory=Path(keys)
             if (keys := environment.get("API_KEYS_DIRECTORY"))
             else None,
+            api_keys_names=names("API_KEYS_NAMES"),
             key_set_directory=Path(folder)
             if (folder := environment.get("KEY_SET_DIRECTORY"))
             else None,
+            key_set_names=names("KEY_SET_NAMES"),
             listen_address=environment.get("LISTEN_ADDRESS") or default.listen_address,
             gateway_port=int(number("GATEWAY_PORT", default.gateway_port)),
             admin_port=int(number("ADMIN_PORT", default.admin_port)),
@@ -110,9 +119,7 @@ class Settings:
             authorities_directory=Path(
                 environment.get("AUTHORITIES_DIRECTORY") or default.authorities_directory
             ),
-            authorities=tuple(
-                name for name in environment.get("AUTHORITIES", "").split(",") if name
-            ),
+            authorities=names("AUTHORITIES"),
             trusted_proxy_hops=int(number("TRUSTED_PROXY_HOPS", default.trusted_proxy_hops)),
             headers_seconds=number("REQUEST_HEADERS_SECONDS", default.headers_seconds),
             request_seconds=number("REQUEST_SECONDS", default.request_seconds),

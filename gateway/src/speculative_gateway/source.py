@@ -30,9 +30,9 @@ class Observation:
     routes: Mapping[str, str] = field(default_factory=dict)
     """At a shared gateway: the text of each route, by member."""
     endpoints: Endpoints = field(default_factory=dict)
-    keys: Mapping[str, bytes] | None = field(default=None, repr=False)
-    """Entries of the Secret with the API keys; None where they may not be read here, and what is
-    mounted counts."""
+    secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
+    """Entries of the Secrets with API keys, by name; of one that may not be read here, and is left
+    out, what is mounted counts."""
     problem: str = ""
     """Why the endpoints can't be used; the agent then keeps what it has."""
 

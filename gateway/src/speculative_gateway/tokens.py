@@ -5,13 +5,14 @@ that an issuer's new keys reach kept-alive connections and refill no rate limit.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from speculative_api import gateway, labels
 
-from .configuration import CONTENT, ECDS_FILE, OFF, TOKENS, digest, watched
+from .configuration import ECDS_FILE, OFF, TOKENS, digest, watched, with_providers
 
 LONGEST_BYTES = 256 * 1024
 """Of a key set; issuers have a handful of keys."""
@@ -59,12 +60,16 @@ def tokens_filter(folder: PurePath) -> dict[str, Any]:
     }
 
 
-def tokens(jwt: gateway.Jwt | None, keys: KeySet) -> dict[str, Any]:
-    """The filter's own configuration, marked with its digest; nothing is asked without `jwt`."""
-    found: dict[str, Any] = {"@type": _FILTER + "JwtAuthentication"}
-    if jwt is None or not keys.text:
-        return found
-    provider = {
+def tokens(asked: Mapping[str, tuple[gateway.Jwt, KeySet]]) -> dict[str, Any]:
+    """The filter's own configuration by names of requirements, marked with its digest; what has no
+    keys is left out, and refused where a route asks for it.
+    """
+    usable = {name: _provider(jwt, keys) for name, (jwt, keys) in asked.items() if keys.text}
+    return with_providers({"@type": _FILTER + "JwtAuthentication"}, usable)
+
+
+def _provider(jwt: gateway.Jwt, keys: KeySet) -> dict[str, Any]:
+    return {
         "issuer": jwt.issuer,
         "audiences": list(jwt.audiences),
         "local_jwks": {"inline_string": keys.text},
@@ -73,16 +78,15 @@ def tokens(jwt: gateway.Jwt | None, keys: KeySet) -> dict[str, Any]:
         "require_expiration": True,
         "claim_to_headers": [{"header_name": labels.CLIENT_HEADER, "claim_name": jwt.client_claim}],
     }
-    by_name = {"provider_name": "issuer"}
-    found["providers"] = {"issuer": provider}
-    # There is no metadata: a requirement that no route names carries the digest.
-    mark = f"{CONTENT}.{digest(provider)}"
-    found["requirement_map"] = {REQUIREMENT: by_name, mark: by_name}
-    return found
 
 
-def asked(jwt: gateway.Jwt | None) -> dict[str, Any]:
+def requirement(jwt: gateway.Jwt) -> str:
+    """A name of its own for what one of several asks of tokens."""
+    return f"{REQUIREMENT}.{digest(jwt.model_dump(mode='json'))}"
+
+
+def asked_of(jwt: gateway.Jwt | None, name: str = REQUIREMENT) -> dict[str, Any]:
     """The filter's settings of a route. An unknown requirement is refused by Envoy with 403."""
     if jwt is None:
         return OFF
-    return {"@type": _FILTER + "PerRouteConfig", "requirement_name": REQUIREMENT}
+    return {"@type": _FILTER + "PerRouteConfig", "requirement_name": name}

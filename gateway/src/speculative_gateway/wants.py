@@ -12,16 +12,13 @@ from typing import Protocol
 
 from speculative_api import gateway
 
-from . import storage
 from .acceptance import accepted
 from .configuration import Configuration
+from .credentials import Credentials
 from .errors import RouteRefused
-from .issuer import Issuer
-from .keys import Keys, usable
-from .render import NO_KEY_SET, NO_KEYS, rendered
+from .render import rendered
 from .settings import Settings
 from .source import Observation
-from .tokens import KeySet
 
 _log = logging.getLogger("speculative_gateway.agent")
 
@@ -46,13 +43,15 @@ class Share:
     error: str = ""
     names: Mapping[str, str] | None = None
     """None: every revision, each under its own hash."""
+    locked: bool = False
+    """Keys are asked for by this one and there are none."""
 
 
 class Wants(Protocol):
     """Decides what to hold."""
 
     locked: bool
-    """Keys are asked for and there are none."""
+    """Keys are asked for and there are none: nobody is let in, to whatever is here."""
 
     @property
     def routes(self) -> Mapping[str, gateway.Route]:
@@ -78,37 +77,6 @@ class Wants(Protocol):
 
     def shares(self) -> dict[str, Share]:
         """What is in use, by member; under an empty name where it belongs to one alone."""
-
-
-class Credentials:
-    """Keys and key sets as they can be read here."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._folder = settings.api_keys_directory
-        self.issuer = Issuer(settings)
-
-    def keys(self, auth: gateway.Auth | None, seen: Mapping[str, bytes] | None) -> Keys:
-        """The keys as seen through the API, else as mounted now; none, with the reason, where
-        they can't be read.
-        """
-        if auth is None or auth.jwt is not None:
-            return NO_KEYS
-        folder, name = self._folder, auth.api_keys_secret
-        if folder is None and seen is None:
-            return Keys(problem=f"this pod has no Secret {name} mounted: its successor will")
-        try:
-            found = usable(storage.read_secret(folder) if seen is None and folder else seen or {})
-        except OSError as error:
-            return Keys(problem=f"Secret {name} can't be read: {error.strerror}")
-        if found.by_client:
-            return found
-        why = found.problem or "it is missing or empty"
-        return Keys(problem=f"every request is refused: Secret {name} has no usable key: {why}")
-
-    def key_set(self, auth: gateway.Auth | None) -> KeySet:
-        """The issuer's public keys."""
-        jwt = auth.jwt if auth else None
-        return self.issuer.key_set(jwt) if jwt else NO_KEY_SET
 
 
 def said(problem: str, before: str) -> str:
@@ -161,7 +129,8 @@ class OneRoute:
             if route is None:
                 self._refusal = said(problem, self._refusal)
                 return as_it_is
-            keys = self._credentials.keys(route.auth, observation.keys)
+            self._credentials.asked([route.auth] if route.auth else [])
+            keys = self._credentials.keys(route.auth, observation.secrets)
             found = self._credentials.key_set(route.auth)
             self.locked = route.auth is not None and not (keys.by_client or found.text)
             problem = "; ".join(each for each in (problem, keys.problem, found.problem) if each)

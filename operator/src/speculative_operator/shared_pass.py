@@ -6,7 +6,6 @@ the gateway's own objects, see `cluster/companions`. Called by `reconcile`.
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from speculative_api import gateway as api
@@ -26,9 +25,10 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.desired.membership import (
     Candidate,
+    accesses_in,
     agreed,
+    candidate,
     settings_in,
-    words_of_settings,
 )
 from speculative_operator.desired.shared_gateway import shared_objects
 from speculative_operator.readings import Readings
@@ -79,7 +79,8 @@ class SharedGateways:
             self._conflicts.pop(key, None)
             return None
         wanted = settings_in(shared.settings, name) if shared else None
-        if shared is None or wanted is None:
+        accesses = accesses_in(shared, name) if shared else None
+        if shared is None or wanted is None or accesses is None:
             # Words that only a newer operator knows: what stands, stands.
             log.warning("event=shared-unknown object=%s/%s", key[0], name)
             return QUIET_SECONDS
@@ -87,6 +88,7 @@ class SharedGateways:
             shared,
             wanted,
             self._settings,
+            accesses=accesses,
             name=name,
             namespace=key[0],
             vouching=self._authorities(key[0], shared, parents),
@@ -118,17 +120,11 @@ class SharedGateways:
     def _candidate(self, parent: JSON) -> Candidate:
         metadata = parent["metadata"]
         read = self._specs.read((metadata["namespace"], metadata["name"]), parent.get("spec", {}))
-        found = Candidate(
-            name=metadata["name"],
-            uid=uid_of(parent),
-            created=str(metadata.get("creationTimestamp", "")),
-            settings=None,
-        )
+        who = metadata["name"], uid_of(parent), str(metadata.get("creationTimestamp", ""))
         if not isinstance(read, ReadSpec) or read.findings:
             # What is refused is nobody's word: an address range that is none would stop all.
-            return found
-        said = read.spec.gateway
-        return replace(found, settings=words_of_settings(said), hosts=tuple(said.hosts))
+            return Candidate(*who, settings=None)
+        return candidate(*who, read.spec.gateway)
 
     def _authorities(
         self, namespace: str, shared: api.SharedGateway, parents: list[JSON]

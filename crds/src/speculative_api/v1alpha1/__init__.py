@@ -48,6 +48,7 @@ from speculative_api.v1alpha1.drift import DriftAction as DriftAction
 from speculative_api.v1alpha1.engine import Engine as Engine
 from speculative_api.v1alpha1.engine import Warmup as Warmup
 from speculative_api.v1alpha1.engine import WorkerTls as WorkerTls
+from speculative_api.v1alpha1.gateway import MEMBER_SETTINGS as MEMBER_SETTINGS
 from speculative_api.v1alpha1.gateway import SHARED_SETTINGS as SHARED_SETTINGS
 from speculative_api.v1alpha1.gateway import Gateway as Gateway
 from speculative_api.v1alpha1.gateway import GatewayMode as GatewayMode

@@ -186,12 +186,10 @@ SHARED_SETTINGS = (
     "service",
     "tls",
     "trusted_proxy_hops",
-    "auth",
-    "rate_limit",
-    "allowed_cidrs",
-    "max_request_body_bytes",
 )
 """The fields of `gateway` that are a shared gateway's and that its members have to say alike."""
+MEMBER_SETTINGS = ("auth", "rate_limit", "allowed_cidrs", "max_request_body_bytes")
+"""The fields that the gateway does for each member as that one says."""
 
 
 class Gateway(Model):
@@ -301,8 +299,9 @@ class Gateway(Model):
     shared: Shared | None = Field(
         default=None,
         description="With mode Shared: the gateway that it is at. Of the settings here, replicas, "
-        "service, tls, trustedProxyHops, auth, rateLimit, allowedCidrs and maxRequestBodyBytes are "
-        "the gateway's: its members say them alike, and a change counts once all of them say it.",
+        "service, tls and trustedProxyHops are the gateway's: its members say them alike, and a "
+        "change counts once all of them say it. All others are each member's own; of members with "
+        "the same auth and rateLimit, a key's limits count over all of them.",
     )
     replicas: int = Field(default=1, ge=1, le=32, description="Gateway pods. Default 1.")
     service: GatewayService = Field(

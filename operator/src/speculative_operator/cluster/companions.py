@@ -22,6 +22,7 @@ from speculative_operator.cluster.resources import (
 )
 from speculative_operator.desired import names
 from speculative_operator.desired.membership import (
+    common_words,
     differences,
     settings_in,
     words_of_settings,
@@ -102,7 +103,7 @@ def shared_view(
         gateway=gateway_name(found),
         joined=len(others) < len(before.members),
         others=tuple(each.name for each in others),
-        differing=tuple(differences(words_of_settings(spec.gateway), before.settings)),
+        differing=tuple(differences(words_of_settings(spec.gateway), common_words(before))),
         lost_hosts=tuple(host for host in spec.gateway.hosts if host in taken),
         conflicts=conflicts,
     )

@@ -43,6 +43,8 @@ class Wanted:
     """Namespace and owners."""
     labels: dict[str, str]
     settings: Gateway
+    accesses: tuple[Gateway, ...]
+    """Whom it lets in and how often: one for all, or each member's."""
     told: tuple[tuple[str, str], ...]
     """Variables that say whose routes it reads."""
     vouching: tuple[str, ...]
@@ -58,6 +60,7 @@ def gateway_objects(
         metadata=metadata,
         labels=names.component_labels(snapshot.name, labels.COMPONENT_GATEWAY),
         settings=snapshot.spec.gateway,
+        accesses=(snapshot.spec.gateway,),
         told=(("SD_NAME", snapshot.name), ("ROUTE_CONFIGMAP", names.route(snapshot.name))),
         vouching=authorities(snapshot, decision),
     )
@@ -112,7 +115,9 @@ def _disruption_budget(shown: dict[str, Any]) -> dict[str, Any]:
 
 def _deployment(wanted: Wanted, settings: Settings, shown: dict[str, Any]) -> dict[str, Any]:
     selector = names.selector(wanted.labels)
-    pod = with_options(_pod_spec(wanted, settings, selector), wanted.settings, group=USER)
+    pod = with_options(
+        _pod_spec(wanted, settings, selector), wanted.settings, wanted.accesses, group=USER
+    )
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

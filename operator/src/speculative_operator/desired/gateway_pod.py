@@ -4,17 +4,19 @@ Only what Envoy's frozen listener needs, or what is mounted, is here: each of
 these replaces the gateway's pods. Everything else comes with the route.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from speculative_api.v1alpha1 import Gateway
+from speculative_api.v1alpha1 import Auth, Gateway
 
 KEYS_DIRECTORY: Final = "/etc/gateway/keys"
-"""The Secret with the API keys; in the agent's container only."""
+"""The Secret with the API keys, of several each in a folder of its name; in the agent's container
+only."""
 
 TLS_DIRECTORY: Final = "/etc/gateway/tls"
 """The Secret with the users' certificate; in Envoy's container only."""
 KEY_SET_DIRECTORY: Final = "/etc/gateway/key-set"
-"""The ConfigMap with an issuer's public keys; likewise."""
+"""The ConfigMap with an issuer's public keys, or several; likewise."""
 
 AUTHORITIES_DIRECTORY: Final = "/etc/gateway/authorities"
 """A folder for each Secret that vouches for engines; in Envoy's container only."""
@@ -35,10 +37,17 @@ def with_authorities(
     return found
 
 
-def with_options(pod_spec: dict[str, Any], wanted: Gateway, *, group: int) -> dict[str, Any]:
-    """The pod with everything that these fields add; its files are the group's to read."""
+def with_options(
+    pod_spec: dict[str, Any], wanted: Gateway, accesses: tuple[Gateway, ...], *, group: int
+) -> dict[str, Any]:
+    """The pod with everything that these fields add; its files are the group's to read.
+
+    Args:
+        accesses: whose `auth` and `rateLimit` count.
+    """
     found = pod_spec
-    if wanted.rate_limit is not None and wanted.rate_limit.concurrent_requests_per_key:
+    limits = [each.rate_limit for each in accesses if each.rate_limit is not None]
+    if any(each.concurrent_requests_per_key for each in limits):
         # Counts are one per thread.
         found = _with_variable(found, "envoy", "CONCURRENCY", "1")
     if wanted.trusted_proxy_hops:
@@ -51,16 +60,45 @@ def with_options(pod_spec: dict[str, Any], wanted: Gateway, *, group: int) -> di
             found = _with_variable(found, container, "TLS_DIRECTORY", TLS_DIRECTORY)
         source: dict[str, Any] = {"secret": {"secretName": wanted.tls.secret_name}}
         found = _mounted(found, "envoy", "tls", TLS_DIRECTORY, source, group)
-    if wanted.auth is not None and wanted.auth.api_keys_secret is not None:
-        # Optional to Kubernetes: without it the agent runs, refuses every request and says
-        # why, where a pod that can't start would say nothing.
-        secret = {"secretName": wanted.auth.api_keys_secret, "optional": True}
-        found = _with_variable(found, "agent", "API_KEYS_DIRECTORY", KEYS_DIRECTORY)
-        found = _mounted(found, "agent", "keys", KEYS_DIRECTORY, {"secret": secret}, group)
-    if wanted.auth is not None and wanted.auth.jwt is not None and wanted.auth.jwt.jwks_config_map:
-        source = {"configMap": {"name": wanted.auth.jwt.jwks_config_map, "optional": True}}
-        found = _with_variable(found, "agent", "KEY_SET_DIRECTORY", KEY_SET_DIRECTORY)
-        found = _mounted(found, "agent", "key-set", KEY_SET_DIRECTORY, source, group)
+    return _with_credentials(found, [each.auth for each in accesses if each.auth], group=group)
+
+
+def _with_credentials(
+    pod_spec: dict[str, Any], auths: Sequence[Auth], *, group: int
+) -> dict[str, Any]:
+    """The pod with the Secrets and ConfigMaps that say who is let in.
+
+    They are optional to Kubernetes: without one the agent runs, refuses every request that
+    needs it and says why, where a pod that can't start would say nothing.
+    """
+    named = [each.api_keys_secret for each in auths if each.api_keys_secret]
+    secrets = {
+        name: {"secret": {"secretName": name, "optional": True}} for name in sorted({*named})
+    }
+    issued = [each.jwt.jwks_config_map for each in auths if each.jwt and each.jwt.jwks_config_map]
+    key_sets = {name: {"configMap": {"name": name, "optional": True}} for name in sorted({*issued})}
+    found = _with_sources(pod_spec, "keys", "API_KEYS", KEYS_DIRECTORY, secrets, group)
+    return _with_sources(found, "key-set", "KEY_SET", KEY_SET_DIRECTORY, key_sets, group)
+
+
+def _with_sources(
+    pod_spec: dict[str, Any],
+    volume: str,
+    variable: str,
+    folder: str,
+    sources: dict[str, dict[str, Any]],
+    group: int,
+) -> dict[str, Any]:
+    """The pod with these mounted for the agent: a lone one in the folder, others below it."""
+    if not sources:
+        return pod_spec
+    found = _with_variable(pod_spec, "agent", f"{variable}_DIRECTORY", folder)
+    if len(sources) == 1:
+        (source,) = sources.values()
+        return _mounted(found, "agent", volume, folder, source, group)
+    found = _with_variable(found, "agent", f"{variable}_NAMES", ",".join(sources))
+    for number, (name, source) in enumerate(sources.items()):
+        found = _mounted(found, "agent", f"{volume}-{number}", f"{folder}/{name}", source, group)
     return found
 
 

@@ -18,6 +18,7 @@ def shared_objects(
     wanted: Gateway,
     settings: Settings,
     *,
+    accesses: tuple[Gateway, ...],
     name: str,
     namespace: str,
     vouching: tuple[str, ...],
@@ -26,6 +27,7 @@ def shared_objects(
 
     Args:
         wanted: the settings in force.
+        accesses: whom members let in, and how often, each with the settings in force.
         vouching: Secrets that vouch for engines of any member.
     """
     owners = [names.member_reference(each.name, each.owner_uid) for each in shared.members]
@@ -43,6 +45,7 @@ def shared_objects(
         metadata=metadata,
         labels=own_labels,
         settings=wanted,
+        accesses=accesses,
         told=(("SHARED_GATEWAY", name), ("ROUTE_CONFIGMAP", own_name)),
         vouching=vouching,
     )
