@@ -275,7 +275,8 @@ def files(configuration: Configuration) -> dict[str, str]:
             },
         },
     )
-    return {name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()}
+    # Without indentation: with it, a thousand keys take a tenth of a second at each step.
+    return {name: json.dumps(content) + "\n" for name, content in contents.items()}
 
 
 def from_files(texts: Mapping[str, str]) -> Configuration:

@@ -37,6 +37,10 @@ GATEWAY = ""
 """Where members' names stand: what belongs to no member alone."""
 
 
+Whole = tuple[tuple[gateway.Member, ...], dict[str, Configuration], dict[str, Guard]]
+"""Members, and of each its part and whom it lets in."""
+
+
 @dataclass(frozen=True, slots=True)
 class InUse:
     """What belongs to the gateway, each member's route if it has one, and whom it lets in."""
@@ -59,6 +63,8 @@ class ManyRoutes:
         """The last good rendering of each member."""
         self._guards: dict[str, Guard] = {}
         """Of each member, as wanted last."""
+        self._joint: tuple[Whole, Configuration] | None = None
+        """What was wanted last, and what it was made of: a look a second is not to join it anew."""
         self._tried: dict[str, str] = {}
         """Texts that are being tried and differ from what is in use, by whose they are."""
         self._not_taken: dict[str, tuple[str, float]] = {}
@@ -105,7 +111,10 @@ class ManyRoutes:
         routes = self._routes(shared, observation)
         parts = self._rendered(routes, observation)
         self._guards = self._guarded(shared, observation)
-        configuration = joint(shared.members, parts, self._guards)
+        made_of = (shared.members, parts, self._guards)
+        if self._joint is None or self._joint[0] != made_of:
+            self._joint = (made_of, joint(*made_of))
+        configuration = self._joint[1]
         self._told(before)
         self._one_by_one = self._one_by_one and bool(self._tried)
         accesses = {each.owner_uid: self._guards[each.name].access for each in shared.members}
