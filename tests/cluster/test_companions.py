@@ -106,6 +106,7 @@ def test_a_members_spec_has_the_settings_in_force() -> None:
             "mode": "Shared",
             "shared": {"name": "edge"},
             "hosts": ["a.example.com", "b.example.com"],
+            "trustedProxyHops": 1,
             "maxRequestBodyBytes": 4096,
             "timeouts": {"idleSeconds": 60},
         }
@@ -114,11 +115,12 @@ def test_a_members_spec_has_the_settings_in_force() -> None:
     assert view is not None
     assert (view.joined, view.others, view.lost_hosts) == (True, ("code",), ("b.example.com",))
     assert view.differing == (
-        "gateway.maxRequestBodyBytes is 4096 here and not set there",
         "gateway.replicas is not set here and 3 there",
+        "gateway.trustedProxyHops is 1 here and not set there",
     )
-    assert (effective.gateway.replicas, effective.gateway.max_request_body_bytes) == (3, None)
+    assert (effective.gateway.replicas, effective.gateway.trusted_proxy_hops) == (3, 0)
     # its own stays its own
+    assert effective.gateway.max_request_body_bytes == 4096
     assert effective.gateway.timeouts.idle_seconds == 60
     assert effective.gateway.shared_name == "edge"
 

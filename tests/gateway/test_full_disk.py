@@ -15,7 +15,7 @@ from tests.gateway.test_written_first import (
 
 from speculative_gateway import agent as agents
 from speculative_gateway import storage
-from speculative_gateway.issuer import Issuer
+from speculative_gateway.issuer import Issuers
 from speculative_gateway.settings import Settings
 from speculative_gateway.supervisor import Supervisor
 
@@ -49,7 +49,7 @@ def test_fetched_keys_count_also_where_they_can_not_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(storage, "write", no_room)
-    Issuer(Settings(directory=tmp_path))._keep("https://issuer.test/keys", '{"keys": []}')
+    Issuers(Settings(directory=tmp_path))._keep()
     assert "No space left on device" in caplog.text
 
 
