@@ -10,22 +10,25 @@ once, Services get EndpointSlices. With `--cluster`, the local cluster of
 Per abort, in milliseconds from the moment the annotation was sent:
 `weight_zero`, when the last Envoy's own runtime said 0; `observed`, when the
 operator said that it had seen that everywhere. Goal: the former under 100 at
-the median and under 300 at 95 of 100. Figures go to build/bench-abort.json.
+the median and under 300 at 95 of 100. Figures go to build/bench-abort.json, after every
+round and for each case (where, how many gateways and rollouts) beside the others, with
+`--resume` on top of what the case has; `--minutes` ends it sooner.
 On loopback a gateway's files lie in memory, as in its pod, and an Envoy is asked
 only once its file has changed: the questions were most of what was measured.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import math
 import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,11 @@ class Times:
     weight_zero: list[float] = field(default_factory=list)
     observed: list[float] = field(default_factory=list)
 
+    @classmethod
+    def known(cls, case: dict[str, Any]) -> "Times":
+        """Those of a case in the report."""
+        return cls(**{name: list(values) for name, values in case.get("times", {}).items()})
+
     def report(self) -> dict[str, Any]:
         return {
             "weight_zero": _figures(self.weight_zero),
@@ -58,7 +66,8 @@ class Times:
 
 def _figures(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
-    rank = statistics.quantiles(ordered, n=100, method="inclusive")
+    # Of a single one each rank is itself.
+    rank = statistics.quantiles(ordered * (1 + (len(ordered) == 1)), n=100, method="inclusive")
     return {
         "count": len(ordered),
         "p50": round(rank[49], 1),
@@ -86,10 +95,19 @@ async def one_abort(member: Asked, number: int, times: Times, *, rollouts: int) 
     await member.annotate({RETRY: f"{canary}@{number}"})
 
 
-async def measured(members: Sequence[Asked], aborts: int) -> Times:
-    """So many aborts, one of each member at the same moment."""
-    times = Times()
-    for number in range(math.ceil(aborts / len(members))):
+async def measured(
+    members: Sequence[Asked],
+    times: Times,
+    *,
+    aborts: int,
+    minutes: float,
+    save: Callable[[], None],
+) -> None:
+    """Aborts, one of each member at the same moment, until there are so many or it is time."""
+    until = asyncio.get_running_loop().time() + 60 * minutes
+    for number in itertools.count():
+        if len(times.weight_zero) >= aborts or asyncio.get_running_loop().time() >= until:
+            break
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(member.canary_with_weight() for member in members))
             each = (one_abort(m, number, times, rollouts=len(members)) for m in members)
@@ -100,8 +118,8 @@ async def measured(members: Sequence[Asked], aborts: int) -> Times:
             end="",
             flush=True,
         )
+        save()
     print()
-    return times
 
 
 async def main() -> None:
@@ -110,8 +128,11 @@ async def main() -> None:
     parser.add_argument("--gateways", type=int, default=2)
     parser.add_argument("--rollouts", type=int, default=1, help="aborted at the same moment")
     parser.add_argument("--cluster", action="store_true", help="on the local cluster")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for so long at most")
+    parser.add_argument("--resume", action="store_true", help="adds to what is known of the case")
     arguments = parser.parse_args()
     load_before = os.getloadavg()
+    times = Times.known(_cases().get(_name(arguments), {}) if arguments.resume else {})
     async with AsyncExitStack() as stack:
         members: Sequence[Asked]
         if arguments.cluster:
@@ -121,29 +142,43 @@ async def main() -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abort-")))
             loopback = Loopback(folder, arguments.gateways, arguments.rollouts)
             members = (await stack.enter_async_context(loopback)).members
-        times = await measured(members, arguments.aborts)
-        _save(_report(arguments, times, load_before))
+        await measured(
+            members,
+            times,
+            aborts=arguments.aborts,
+            minutes=arguments.minutes,
+            save=lambda: _save(_name(arguments), _case(times, load_before)),
+        )
+    print(json.dumps(times.report(), indent=1))
 
 
-def _save(report: dict[str, Any]) -> None:
+def _name(arguments: argparse.Namespace) -> str:
+    where = "cluster" if arguments.cluster else "loopback"
+    return f"{where}, {arguments.gateways} gateways, {arguments.rollouts} in step"
+
+
+def _cases() -> dict[str, dict[str, Any]]:
+    """What the report has; nothing where it is of another form."""
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(REPORT.read_text())["cases"]
+    except (FileNotFoundError, ValueError, KeyError):
+        return {}
+    return found
+
+
+def _save(name: str, case: dict[str, Any]) -> None:
     REPORT.parent.mkdir(exist_ok=True)
-    text = json.dumps(report, indent=1)
-    REPORT.write_text(text + "\n")
-    print(text, flush=True)
+    report = {"goals_milliseconds": GOALS, "cases": _cases() | {name: case}}
+    REPORT.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _report(
-    arguments: argparse.Namespace, times: Times, load_before: tuple[float, float, float]
-) -> dict[str, Any]:
+def _case(times: Times, load_before: tuple[float, float, float]) -> dict[str, Any]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_average": {"before": load_before, "after": os.getloadavg()},
-        "where": "cluster" if arguments.cluster else "loopback",
-        "gateways": arguments.gateways,
-        "rollouts": arguments.rollouts,
         "milliseconds": times.report(),
-        "goals_milliseconds": GOALS,
+        "times": asdict(times),
     }
 
 

@@ -96,6 +96,35 @@ async def test_next_look_comes_without_any_event() -> None:
         assert passes.at[1] - passes.at[0] >= 0.05
 
 
+async def test_a_persons_word_comes_before_looks_that_are_due_but_not_before_those_that_wait() -> (
+    None
+):
+    passes = Passes()
+    queue = Queue(passes, settle=0.0, workers=1)
+    queue._schedule(("llm", "waits"), -5.0)
+    for name in ("a", "b", "c"):
+        queue.wake(("llm", name))
+    queue.wake(("llm", "aborted"), True)
+    task = asyncio.create_task(queue.run())
+    await until(lambda: len(passes.keys) == 5)
+    task.cancel()
+    assert [name for _, name in passes.keys] == ["waits", "aborted", "a", "b", "c"]
+
+
+async def test_a_persons_word_waits_for_no_burst_also_during_a_pass() -> None:
+    passes = Passes()
+    passes.block = asyncio.Event()
+    queue = Queue(passes, settle=60.0)
+    task = asyncio.create_task(queue.run())
+    queue.wake(CHAT, True)
+    await until(lambda: passes.running)
+    queue.wake(CHAT, True)
+    queue.wake(CHAT)
+    passes.block.set()
+    await until(lambda: len(passes.keys) == 2)
+    task.cancel()
+
+
 async def test_gone_key_is_forgotten() -> None:
     passes = Passes()
     async with running(passes) as queue:

@@ -21,6 +21,9 @@ Work = Callable[[Key], Awaitable[float | None]]
 
 
 _AHEAD_SECONDS = 0.001
+_PERSON_AHEAD_SECONDS = 1.0
+"""A person's word, an abort, comes before passes that were due for less than that; who waits for
+longer is not passed over by however many of them."""
 
 
 class Queue:
@@ -49,7 +52,8 @@ class Queue:
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._running: dict[Key, float] = {}
-        self._dirty: set[Key] = set()
+        self._dirty: dict[Key, bool] = {}
+        """Woken during their pass, and whether by a person."""
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
 
@@ -62,13 +66,19 @@ class Queue:
         return max(0.0, _now() - min(since, default=float("inf")))
 
     def wake(self, key: Key, by_a_person: bool = False) -> None:
-        """A pass is due now; after failures only if a person changed something."""
+        """A pass is due now; after failures only if a person changed something.
+
+        What a person changed is one event, for which no burst is to be waited for.
+        """
         if by_a_person:
             self._failures.pop(key, None)
         if key in self._running:
-            self._dirty.add(key)
+            self._dirty[key] = self._dirty.get(key, False) or by_a_person
         elif key not in self._failures:
-            self._schedule(key, self._settle)
+            self._schedule(key, self._soon(by_a_person))
+
+    def _soon(self, by_a_person: bool) -> float:
+        return -_PERSON_AHEAD_SECONDS if by_a_person else self._settle
 
     def hasten(self, key: Key) -> None:
         """Its pass comes before those that are due by now."""
@@ -139,9 +149,9 @@ class Queue:
             log.exception("event=pass-broken object=%s/%s", *key)
         finally:
             self._running.pop(key, None)
-        if key in self._dirty:
-            self._dirty.discard(key)
-            following = self._settle if key not in self._failures else following
+        by_a_person = self._dirty.pop(key, None)
+        if by_a_person is not None and key not in self._failures:
+            following = self._soon(by_a_person)
         if following is not None:
             self._schedule(key, following)
 
