@@ -131,6 +131,9 @@ async def test_operator_works_survives_kill_and_releases_its_lease(
             selector = f"speculative.dev/name={name}"
             return (await client.list_all(resource, "default", selector=selector))[0]
 
+        async def is_ready() -> bool:
+            return (await get(port, "/readyz"))[0] == 200
+
         port = free_port()
         await a_resource(client, "first")
         async with an_operator(api_server, tmp_path, port=port) as process:
@@ -140,7 +143,8 @@ async def test_operator_works_survives_kill_and_releases_its_lease(
             assert "finalizers" not in parent["metadata"]
             assert "annotations" not in parent["metadata"]
             assert (await get(port, "/livez"))[0] == 200
-            assert (await get(port, "/readyz"))[0] == 200
+            # It acts on what is new before it has listed everything.
+            await until(is_ready)
             metrics = (await get(port, "/metrics"))[1]
             assert "speculative_operator_leading 1.0" in metrics
             process.kill()
