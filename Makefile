@@ -80,6 +80,7 @@ test-vllm: .venv/synced images  ## what is rendered, read by five releases' own 
 
 e2e: .venv/synced images  ## rollouts and kills on a real cluster, with simulated engines
 	$(TOOL) groups
+	$(TOOL) gateway
 	$(COMPILED) $(BIN)/pytest e2e -m "not vllm"
 
 test: check test-fast test-server e2e test-vllm demo summary  ## set-up and every test there is

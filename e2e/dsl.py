@@ -170,6 +170,8 @@ class Trial:
     name: str = "chat"
     gateway: str = ""
     """Of several resources; empty: it has one of its own."""
+    address: str = ""
+    """URL of a Gateway that is somebody else's; empty: users ask a Service of ours."""
 
     def apply(self, **changes: Any) -> None:
         apply(a_manifest(self.name, **changes), self.namespace)
@@ -236,7 +238,9 @@ class Trial:
         }
 
     def url(self) -> str:
-        """The gateway's Service, reachable from this machine."""
+        """What users ask, reachable from this machine: the gateway's Service."""
+        if self.address:
+            return self.address
         service = get("service", f"{self.gateway or self.name}-gateway", self.namespace)["spec"]
         return f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
 

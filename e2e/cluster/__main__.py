@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from types import FrameType
 
 from . import current, kind_cluster, local
-from .binaries import build_programs, groups_controller
+from .binaries import build_programs, gateway_controller, groups_controller
 from .builder import engine_answers
 from .commands import say
 from .images import CLUSTER_IMAGES, build_local_images
@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("engines", help="fetch the Python files of other vLLM releases")
     verbs.add_parser("plan", help="print the commands that CLUSTER=kind runs")
     verbs.add_parser("groups", help="build LeaderWorkerSet's controller; minutes the first time")
+    verbs.add_parser("gateway", help="build Contour, a Gateway; minutes the first time")
     verbs.add_parser("uv", help="print the path of uv, installed where it is missing")
     verbs.add_parser("kubeconfig", help="print the path of the kubeconfig")
     return parser
@@ -100,6 +101,8 @@ def _look(arguments: argparse.Namespace, settings: Settings) -> int | None:
         fetch_releases(settings)
     elif arguments.verb == "groups":
         build_programs(settings, (groups_controller(),))
+    elif arguments.verb == "gateway":
+        build_programs(settings, (gateway_controller(),))
     elif arguments.verb == "uv":
         with redirect_stdout(sys.stderr):
             program = uv_program(settings)

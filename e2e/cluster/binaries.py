@@ -69,6 +69,12 @@ def groups_controller() -> Program:
     return Program(name="lws-controller", package="sigs.k8s.io/lws/cmd", module=_HERE / "groups")
 
 
+def gateway_controller() -> Program:
+    """Return Contour, a controller of the Gateway API; on the newest libraries of its release."""
+    package = "github.com/projectcontour/contour/cmd/contour"
+    return Program(name="contour", package=package, module=_HERE / "contour")
+
+
 def source_hash(program: Program, go_version: str) -> str:
     """Return the hash of what decides a program: module files, own source, flags, compiler."""
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""CRDs of the Gateway API, of its Inference Extension and of LeaderWorkerSet, from Go modules.
+"""CRDs of the Gateway API, its Inference Extension, Contour and LeaderWorkerSet, from Go modules.
 
 Nothing is installed, only read. A module comes through Go's proxy and is checked
 against a sum, like the cluster's programs; the CRDs are kept under `home`.
@@ -26,7 +26,7 @@ class Module:
     sum: str
     """go.sum's hash of the module at this version."""
     folder: str
-    """Where in it the CRDs are."""
+    """Where in it the CRDs are, or how the path of their file begins."""
 
 
 GATEWAY_API = Module(
@@ -40,6 +40,12 @@ INFERENCE_EXTENSION = Module(
     "v1.3.0",
     "h1:Ng2Qs1Oum4WycuWyi3rOkAC7pZ2aDqgN2ku6Lr/mryQ=",
     "config/crd/bases/",
+)
+CONTOUR = Module(
+    "github.com/projectcontour/contour",
+    "v1.33.8",
+    "h1:QoOfwqWws+CVRFpsRC2+f1DmB5IdurtyUtepIsiWfE0=",
+    "examples/contour/01-crds",
 )
 LEADER_WORKER_SET = Module(
     "sigs.k8s.io/lws",

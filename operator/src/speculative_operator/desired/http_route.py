@@ -2,7 +2,7 @@
 
 Weights are always written, as integers, for every revision that is in the
 route; a missing one would mean 1. The last rule is the accelerated lane's:
-`cluster.http_routes` reads it back. Backends are Services or InferencePools of
+`cluster.http_routes` reads its weights back. Backends are Services or InferencePools of
 revisions, by the same names.
 """
 
@@ -27,7 +27,9 @@ def http_route(
     parent = snapshot.spec.gateway.parent_ref
     if parent is None or not decision.shares:
         return None
-    native = [_backend(snapshot, lane.serving, 1)] if lane.serving else []
+    # Without a lane nobody, which is an error: never another lane's answer. An empty list would
+    # mean the same, but Contour refuses it and then follows the next rule.
+    native = (lane.serving, 1) if lane.serving else (decision.shares[0].hash, 0)
     accelerated = [_backend(snapshot, share.hash, share.weight) for share in decision.shares]
     named = [{"type": "Exact", "name": labels.LANE_HEADER, "value": "native"}]
     return {
@@ -42,8 +44,7 @@ def http_route(
             "parentRefs": [_parent(parent)],
             **({"hostnames": list(hosts)} if (hosts := snapshot.spec.gateway.hosts) else {}),
             "rules": [
-                # Without a lane an empty list, which is an error: never another lane's answer.
-                _rule(snapshot, native, headers=named),
+                _rule(snapshot, [_backend(snapshot, *native)], headers=named),
                 _rule(snapshot, accelerated),
             ],
         },
@@ -62,12 +63,12 @@ def _parent(parent: ParentRef) -> dict[str, Any]:
 def _rule(
     snapshot: Snapshot, backends: list[dict[str, Any]], **match: list[dict[str, str]]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    return {
         "matches": [{"path": {"type": "PathPrefix", "value": "/v1"}, **match}],
         # 0 is written out: where it is absent, some have a default that cuts long answers.
         "timeouts": {"request": f"{snapshot.spec.gateway.timeouts.request_seconds}s"},
+        "backendRefs": backends,
     }
-    return {**found, "backendRefs": backends} if backends else found
 
 
 def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
