@@ -54,6 +54,16 @@ def test_is_due(wanted: SpeculativeDeploymentStatus, seconds: float, expected: b
     assert is_due(status(), wanted, seconds_since_write=seconds) is expected
 
 
+@pytest.mark.parametrize("reason", ["RouteNotAccepted", "PoolNotAccepted"])
+def test_what_a_gateways_controller_says_is_written_at_once(reason: str) -> None:
+    def refused(words: str) -> SpeculativeDeploymentStatus:
+        told = {"type": "GatewayReady", "status": "False", "reason": reason, "message": words}
+        return a_status(stable=WORDS, conditions=[told | {"lastTransitionTime": stamp()}])
+
+    assert is_due(refused("no listener"), refused("no such Gateway"), seconds_since_write=0.0)
+    assert not is_due(refused("no listener"), refused("no listener"), seconds_since_write=1e9)
+
+
 def test_first_figure_is_written() -> None:
     assert is_due(status(length=None), status(), seconds_since_write=60.0)
 

@@ -8,6 +8,7 @@ import logging
 from datetime import datetime
 from typing import Final
 
+from speculative_api.conditions import Reason
 from speculative_api.v1alpha1 import Condition, SpeculativeDeploymentStatus
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.reflector import Store
@@ -21,6 +22,9 @@ FIGURES_SECONDS: Final = 60.0
 """Live figures and sentences are written at most this often."""
 MOVED: Final = 0.02
 """Share by which a live figure must have moved to be worth a write."""
+TOLD_BY_OTHERS: Final = frozenset({Reason.ROUTE_NOT_ACCEPTED, Reason.POOL_NOT_ACCEPTED})
+"""Reasons whose sentence is somebody else's and has no figures: each new one is news to whoever
+just mended what the last one said."""
 LONGEST_MESSAGE: Final = 1024
 """Bytes of an event's message that the API server takes."""
 
@@ -33,8 +37,9 @@ def is_due(
 ) -> bool:
     """Whether `wanted` is to be written over `live` now.
 
-    Counts, weights and states of conditions: at once. Acceptance lengths and
-    sentences: at most once a minute, the former only when moved by 2 %.
+    Counts, weights, states of conditions and what a Gateway's controller says: at
+    once. Acceptance lengths and other sentences: at most once a minute, the former
+    only when moved by 2 %.
     """
     if live == wanted:
         return False
@@ -50,7 +55,10 @@ def _facts(status: SpeculativeDeploymentStatus) -> SpeculativeDeploymentStatus:
     return status.model_copy(
         update={
             "message": "",
-            "conditions": [c.model_copy(update={"message": ""}) for c in status.conditions],
+            "conditions": [
+                c if c.reason in TOLD_BY_OTHERS else c.model_copy(update={"message": ""})
+                for c in status.conditions
+            ],
             "stable": status.stable.model_copy(update=quiet) if status.stable else None,
             "canary": status.canary.model_copy(update=quiet) if status.canary else None,
         }
