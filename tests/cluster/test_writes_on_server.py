@@ -1,5 +1,6 @@
 """Writes on a real API server: none without need, none on what is not ours."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -298,3 +299,29 @@ async def test_status_of_an_older_version_is_a_conflict_and_removed_keys_go(plac
     )
     assert not third["status"].get("message")
     assert "acceptanceLength" not in third["status"]["stable"]
+
+
+async def test_a_client_leaves_no_connection_that_was_cut_off_behind(api_server: Server) -> None:
+    """Watches are cut off over TLS right before: their sockets would outlive the loop."""
+
+    def something(name: str) -> dict[str, Any]:
+        metadata = {"name": f"{name}-{next(_numbers)}", "namespace": "default"}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+    async def follow(client: Client, since: str, seen: asyncio.Event) -> None:
+        async for _ in client.watch(CONFIG_MAP, resource_version=since):
+            seen.set()
+
+    loop: Any = asyncio.get_running_loop()
+    async with asyncio.timeout(60), Client(api_server.access) as client:
+        made = await client.create(CONFIG_MAP, something("before"))
+        since = made["metadata"]["resourceVersion"]
+        events = [asyncio.Event() for _ in range(11)]
+        watches = [asyncio.create_task(follow(client, since, event)) for event in events]
+        await client.create(CONFIG_MAP, something("after"))
+        for event in events:
+            await event.wait()
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+    assert [each for each in loop._transports.values() if each._sock is not None] == []

@@ -128,9 +128,6 @@ async def world(api_server: Server) -> AsyncIterator[World]:
         async with working(client, namespace):
             await until(lambda: is_made(found, "edited", "kept"))
         yield found
-    # Watches over TLS that were cut off close their sockets in the loop's next turns.
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_an_edited_resource_waits_for_no_list(api_server: Server, world: World) -> None:

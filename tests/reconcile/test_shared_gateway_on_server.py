@@ -140,9 +140,6 @@ async def world(api_server: Server) -> AsyncIterator[World]:
             # A request that is cut off while it connects would leave its socket behind.
             await until(lambda: _is_at_work(operation), False)
             await operation.stop()
-    # Watches over TLS that were cut off close their sockets in the loop's next turns.
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def _is_at_work(operation: Operation) -> bool:

@@ -74,11 +74,12 @@ class Client:
         self._fenced: ContextVar[bool] = ContextVar("fenced", default=False)
         """Whether the request of this task is one of those."""
         self._session: aiohttp.ClientSession | None = None
+        self._connector: AskingConnector | None = None
 
     async def __aenter__(self) -> Self:
-        connector = AskingConnector(self._ask_fence, limit=64)
+        self._connector = AskingConnector(self._ask_fence, limit=64)
         self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar()
+            connector=self._connector, cookie_jar=aiohttp.DummyCookieJar()
         )
         return self
 
@@ -87,8 +88,9 @@ class Client:
             raise Unavailable("not sent: the Lease is not held")
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
+        if self._session is not None and self._connector is not None:
             await self._session.close()
+            await self._connector.ended()
 
     async def _open(
         self,
