@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.asked import POLL_SECONDS, STATUS_POLL_SECONDS, Asked
+from bench.asked import POLL_SECONDS, Asked, of_all
 from bench.ending import unwind_on_sigterm
 from bench.loopback import Loopback
 from bench.on_cluster import on_cluster
@@ -87,9 +87,7 @@ async def one_abort(member: Asked, number: int, times: Times, *, rollouts: int) 
     began = loop.time()
     await member.annotate({ABORT: f"{canary}@{number}"})
     times.weight_zero.append(1000 * (await zero - began))
-    # Only then: before that it can't be seen, and asking would take the API server's time.
-    every = STATUS_POLL_SECONDS * rollouts
-    observed = await member.until_observed(canary, every=every)
+    observed = await member.until_observed(canary)
     times.observed.append(1000 * (observed - began))
     await member.until_removed(canary)
     await member.annotate({RETRY: f"{canary}@{number}"})
@@ -109,7 +107,10 @@ async def measured(
         if len(times.weight_zero) >= aborts or asyncio.get_running_loop().time() >= until:
             break
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await asyncio.gather(*(member.canary_with_weight() for member in members))
+            await of_all(
+                f"round {number}: canaries with weight",
+                [member.canary_with_weight() for member in members],
+            )
             each = (one_abort(m, number, times, rollouts=len(members)) for m in members)
             await asyncio.gather(*each)
         print(

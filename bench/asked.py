@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from bench.followed import Followed
 
 from speculative_operator.cluster.client import MERGE_PATCH, Client
 from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT
@@ -14,17 +17,20 @@ from speculative_operator.errors import ApiError
 JSON = dict[str, Any]
 POLL_SECONDS = 0.002
 """Between two questions to an Envoy."""
-STATUS_POLL_SECONDS = 0.02
-"""Between two questions to the API server, which has the operator's work to do."""
+AGAIN_SECONDS = 1.0
+"""A question is put again after so long without a change."""
 
 
 @dataclass
 class Asked(ABC):
-    """The resource `name` in `namespace`; `client` is there once the context was entered."""
+    """The resource `name` in `namespace`; `client` and `seen` are there once the context was
+    entered."""
 
     namespace: str = "default"
     name: str = "chat"
     client: Client = field(init=False)
+    seen: Followed = field(init=False)
+    """The resources of the namespace."""
 
     @abstractmethod
     async def until_weight_zero(self, revision: str, *, every: float) -> float:
@@ -41,26 +47,26 @@ class Asked(ABC):
             "edit", SPECULATIVE_DEPLOYMENT, "PATCH", path, body=patch, content_type=MERGE_PATCH
         )
 
-    async def status(self) -> JSON:
-        """The resource's status now."""
-        found = await self.client.get(SPECULATIVE_DEPLOYMENT, self.namespace, self.name)
-        status: JSON = found.get("status", {})
+    def status(self) -> JSON:
+        """The resource's status, as it was told last."""
+        own = self.seen.store(SPECULATIVE_DEPLOYMENT).of((self.namespace, self.name))
+        status: JSON = own.get(self.name, {}).get("status", {})
         return status
 
     async def canary_with_weight(self) -> str:
         """Waits until a canary's weight was seen everywhere; gives its hash."""
 
         async def weighted() -> str:
-            canary = (await self.status()).get("canary") or {}
+            canary = self.status().get("canary") or {}
             return canary["hash"] if canary.get("weightObservedAt") else ""
 
         return str(await self.until(weighted))
 
-    async def until_observed(self, revision: str, *, every: float) -> float:
+    async def until_observed(self, revision: str) -> float:
         """When the operator had seen that everywhere, by its status (loop time)."""
 
         async def left() -> bool:
-            status = await self.status()
+            status = self.status()
             canary = status.get("canary") or {}
             staying = [
                 entry
@@ -69,27 +75,37 @@ class Asked(ABC):
             ]
             return canary.get("hash") != revision and not staying
 
-        await self.until(left, every=every)
+        await self.until(left)
         return asyncio.get_running_loop().time()
 
     async def until_removed(self, revision: str) -> None:
         """Waits until nothing of it is on its way any more."""
 
         async def gone() -> bool:
-            status = await self.status()
+            status = self.status()
             return not status.get("retiring") and not status.get("canary")
 
         await self.until(gone)
 
     async def is_serving(self) -> bool:
         """Whether stable has its pods and every gateway uses the route."""
-        conditions = {c["type"]: c["status"] for c in (await self.status()).get("conditions", ())}
+        conditions = {c["type"]: c["status"] for c in self.status().get("conditions", ())}
         return all(conditions.get(kind) == "True" for kind in ("Available", "GatewayReady"))
 
-    async def until(self, question: Callable[[], Awaitable[Any]], *, every: float = 0.05) -> Any:
+    async def until(self, question: Callable[[], Awaitable[Any]]) -> Any:
         """The first true answer; errors of the API server count as no."""
         while True:
+            change = self.seen.next_change()
             with contextlib.suppress(ApiError):
                 if found := await question():
                     return found
-            await asyncio.sleep(every)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(change.wait(), AGAIN_SECONDS)
+
+
+async def of_all(what: str, answers: Sequence[Awaitable[Any]]) -> None:
+    """Waits for each, and says on standard error how many there are."""
+    for number, answer in enumerate(asyncio.as_completed(answers), start=1):
+        await answer
+        print(f"\r{what}: {number}/{len(answers)}  ", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)

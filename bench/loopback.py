@@ -6,6 +6,7 @@ cluster. What controllers and kubelets do is done here, at once.
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -18,14 +19,15 @@ from typing import Self
 
 import aiohttp
 from aiohttp import web
-from bench.asked import JSON, Asked
+from bench.asked import JSON, Asked, of_all
+from bench.followed import Followed
 from bench.ready_pods import a_ready_pod
 from tests.cluster import envtest
 from tests.reconcile.test_process_on_server import a_kubeconfig
 
 from speculative_api import labels
 from speculative_gateway.configuration import RTDS_FILE
-from speculative_operator.cluster.client import MERGE_PATCH, Client
+from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import (
     DEPLOYMENT,
     POD,
@@ -33,13 +35,16 @@ from speculative_operator.cluster.resources import (
     SPECULATIVE_DEPLOYMENT,
     Resource,
 )
-from speculative_operator.errors import ApiError
+from speculative_operator.errors import ApiError, NotFound
 
 NAMESPACE = "default"
 SLICE = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 ADMIN_PORT = 19_901
 AGENT_PORT = 8081
-FOLLOW_SECONDS = 0.1
+AGAIN_SECONDS = 0.1
+"""After an error of the API server."""
+FILE_LOOK_SECONDS = 0.005
+"""Between two looks at when a file was written: next to nothing, however many look."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 """A gateway's files lie in memory, as in its pod: on a disk each write waits for it."""
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
@@ -93,7 +98,7 @@ class OnLoopback(Asked):
         )
         before = os.stat(weights).st_mtime_ns
         while os.stat(weights).st_mtime_ns == before:  # noqa: ASYNC110
-            await asyncio.sleep(every)
+            await asyncio.sleep(min(every, FILE_LOOK_SECONDS))
         while True:
             async with self.session.get(url) as answer:
                 entries = (await answer.json())["entries"]
@@ -116,6 +121,8 @@ class Loopback:
         self._told: dict[str, JSON] = {}
         """EndpointSlices as they were written last: again they would be work for the API server."""
         self.client: Client
+        self._objects: Followed
+        """What controllers and kubelets look at."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -150,7 +157,7 @@ class Loopback:
             HTTP_PORT="18082",
             FOREIGN_LEASE_SECONDS="0",
         )
-        await asyncio.gather(*(member.until(member.is_serving) for member in self.members))
+        await of_all("serving", [member.until(member.is_serving) for member in self.members])
         for member in self.members:
             spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
             await member.edit({"spec": spec})
@@ -171,9 +178,11 @@ class Loopback:
     async def _introduce(self) -> None:
         """Gives the members what they ask with."""
         session = await self._stack.enter_async_context(aiohttp.ClientSession())
+        seen = Followed(self.client, NAMESPACE, SPECULATIVE_DEPLOYMENT)
+        await self._stack.enter_async_context(seen)
         for index, member in enumerate(self.members):
             first = ADMIN_PORT + index * self._gateways
-            member.client, member.session = self.client, session
+            member.client, member.session, member.seen = self.client, session, seen
             member.folder = self._gateway_folder
             member.admin_ports = range(first, first + self._gateways)
 
@@ -218,26 +227,31 @@ class Loopback:
 
     async def _follow(self) -> None:
         told = ""
-        while True:
-            try:
-                await self._once()
-                told = ""
-            except ApiError as error:
-                if told != (told := type(error).__name__):
-                    # A server that is away for a minute is one line, not hundreds.
-                    print(f"following: {error}", file=sys.stderr)
-            await asyncio.sleep(FOLLOW_SECONDS)
+        self._objects = Followed(self.client, NAMESPACE, DEPLOYMENT, POD, SERVICE)
+        async with self._objects:
+            while True:
+                change = self._objects.next_change()
+                try:
+                    await self._once()
+                except ApiError as error:
+                    if told != (told := type(error).__name__):
+                        # A server that is away for a minute is one line, not hundreds.
+                        print(f"following: {error}", file=sys.stderr)
+                    await asyncio.sleep(AGAIN_SECONDS)
+                else:
+                    told = ""
+                    await change.wait()
 
     async def _once(self) -> None:
-        deployments = await self._listed(DEPLOYMENT)
-        pods = await self._listed(POD)
+        deployments, pods = self._objects.all(DEPLOYMENT), self._objects.all(POD)
         for deployment in deployments:
             await self._scale(deployment, [p for p in pods if _of(p) == _of(deployment)])
         wanted = {_of(deployment) for deployment in deployments}
         for pod in pods:
             if _of(pod) not in wanted:
                 await self._delete(pod)
-        for service in await self._listed(SERVICE):
+        pods = self._objects.all(POD)
+        for service in self._objects.all(SERVICE):
             if labels.REVISION in service["metadata"]["labels"]:
                 await self._endpoints(service, pods)
 
@@ -256,7 +270,8 @@ class Loopback:
             address = f"127.0.3.{next(self._workers) % 200 + 1}"
             await self._serve(address)
         name = f"{deployment['metadata']['name']}-{next(_names)}"
-        await a_ready_pod(self.client, NAMESPACE, name, address, shown)
+        pod = await a_ready_pod(self.client, NAMESPACE, name, address, shown)
+        self._objects.store(POD).put(pod)
 
     async def _serve(self, address: str) -> None:
         """A worker that is ready and counts nothing."""
@@ -314,18 +329,12 @@ class Loopback:
             await self.client.apply(SLICE, body)
             self._told[name] = body
 
-    async def _listed(self, resource: Resource) -> list[JSON]:
-        return (await self.client.list_all(resource, NAMESPACE, selector=labels.NAME))[0]
-
     async def _delete(self, pod: JSON) -> None:
         path = POD.path(NAMESPACE, pod["metadata"]["name"])
-        await self.client.request("end", POD, "DELETE", path, query={"gracePeriodSeconds": "0"})
-
-    async def _merge(self, resource: Resource, name: str, patch: JSON, suffix: str = "") -> None:
-        path = resource.path(NAMESPACE, name, suffix)
-        await self.client.request(
-            "edit", resource, "PATCH", path, body=patch, content_type=MERGE_PATCH
-        )
+        # It may have gone before its end was told.
+        with contextlib.suppress(NotFound):
+            await self.client.request("end", POD, "DELETE", path, query={"gracePeriodSeconds": "0"})
+        self._objects.store(POD).drop(pod)
 
 
 _names = itertools.count()

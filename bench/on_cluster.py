@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import aiohttp
-from bench.asked import Asked
+from bench.asked import Asked, of_all
+from bench.followed import Followed
 from e2e.conftest import prepare
 from e2e.dsl import a_trial
 from e2e.kubectl import kubeconfig
@@ -18,7 +19,7 @@ from e2e.kubectl import kubeconfig
 from speculative_api import labels
 from speculative_operator.cluster.access import access
 from speculative_operator.cluster.client import Client
-from speculative_operator.cluster.resources import POD
+from speculative_operator.cluster.resources import POD, SPECULATIVE_DEPLOYMENT
 
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
 
@@ -57,13 +58,15 @@ async def on_cluster(gateways: int, rollouts: int) -> AsyncIterator[list[OnClust
         proofs = await access(kubeconfig=str(kubeconfig()))
         client = await stack.enter_async_context(Client(proofs))
         session = await stack.enter_async_context(aiohttp.ClientSession())
+        seen = Followed(client, trial.namespace, SPECULATIVE_DEPLOYMENT)
+        await stack.enter_async_context(seen)
         members = []
         for each in trials:
             member = OnCluster(trial.namespace, each.name)
-            member.client, member.session = client, session
+            member.client, member.session, member.seen = client, session, seen
             members.append(member)
             await asyncio.to_thread(each.apply, k=4, **spec)
-        await asyncio.gather(*(member.until(member.is_serving) for member in members))
+        await of_all("serving", [member.until(member.is_serving) for member in members])
         for each in trials:
             await asyncio.to_thread(each.apply, k=6, **spec)
         yield members

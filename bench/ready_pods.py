@@ -6,8 +6,8 @@ from speculative_operator.cluster.resources import JSON, POD
 
 async def a_ready_pod(
     client: Client, namespace: str, name: str, address: str, labels: JSON
-) -> None:
-    """Creates it, ready at this address."""
+) -> JSON:
+    """Creates it, ready at this address; gives what the server has."""
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -23,7 +23,7 @@ async def a_ready_pod(
         "podIP": address,
         "conditions": [{"type": "Ready", "status": "True"}],
     }
-    await client.request(
+    _, found = await client.request(
         "edit",
         POD,
         "PATCH",
@@ -31,3 +31,4 @@ async def a_ready_pod(
         body={"status": status},
         content_type=MERGE_PATCH,
     )
+    return found

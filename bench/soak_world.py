@@ -5,7 +5,6 @@ clock and a service account that a fault may change.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
@@ -26,7 +25,6 @@ from tests.reconcile.simulation import Simulation
 from speculative_api import labels
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import JSON, SPECULATIVE_DEPLOYMENT
-from speculative_operator.errors import ApiError
 
 LOGS = Path("build/soak-faults-logs")
 ASKS_PER_SECOND = 10
@@ -122,7 +120,7 @@ class SoakWorld(Loopback):
             await self._start_gateway(0, number, self.api.url)
         await self.member.until(self.member.is_serving)
         # Ready is a gateway that uses the route; its Envoy may still be looking at endpoints.
-        await self.member.until(self._all_answer, every=0.5)
+        await self.member.until(self._all_answer)
 
     async def _start(self, name: str, arguments: list[str], **environment: str) -> None:
         if "TOKEN_FILE" in environment:
@@ -245,10 +243,9 @@ class SoakWorld(Loopback):
         """Waits; TimeoutError says what status was."""
         try:
             async with asyncio.timeout(seconds):
-                await self.member.until(self.complete, every=0.5)
+                await self.member.until(self.complete)
         except TimeoutError:
-            with contextlib.suppress(ApiError):
-                print(json.dumps(await self.member.status(), indent=1), file=sys.stderr)
+            print(json.dumps(self.member.status(), indent=1), file=sys.stderr)
             raise
 
     async def picture(self) -> JSON:
@@ -268,7 +265,7 @@ class SoakWorld(Loopback):
             if route:
                 # Rises with every write of the route, and a crash may need one more.
                 thing["data"]["route.json"] = {**json.loads(route), "sequence": None}
-        status = await self.member.status()
+        status = self.member.status()
         found["status"] = {
             "stable": {k: status["stable"][k] for k in ("hash", "revision", "replicas")},
             "failed": status.get("failedRevisions"),

@@ -23,6 +23,7 @@ from typing import Any
 from e2e.kubectl import KubectlError, apply, get, kubeconfig, kubectl, listed
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ports import free_port
+from tests.processes import end
 
 SIMULATED_WORKER = "localhost/speculative-worker-simulate:dev"
 GATEWAY_IMAGE = "localhost/speculative-gateway:dev"
@@ -152,12 +153,7 @@ class Operator:
         """SIGTERM, then kill -9 after 15 s."""
         if self.process is None:
             return
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process)
         self.process = None
 
 
@@ -230,6 +226,14 @@ class Trial:
         selector = f"speculative.dev/name={self.name},speculative.dev/component={component}"
         return {pod["metadata"]["uid"]: pod for pod in listed("pods", self.namespace, selector)}
 
+    def pods_of(self, revision: str) -> set[str]:
+        """UIDs of a revision's worker pods."""
+        return {
+            uid
+            for uid, pod in self.pods().items()
+            if pod["metadata"]["labels"]["speculative.dev/revision"] == revision
+        }
+
     def revisions_running(self) -> set[str]:
         return {
             pod["metadata"]["labels"]["speculative.dev/revision"]
@@ -265,6 +269,29 @@ def a_trial(label: str, **settings: Any) -> Iterator[Trial]:
 
 
 @contextmanager
+def running(argv: list[str], log: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program for the length of the block; its log goes to build/e2e/.
+
+    It finds the cluster by KUBECONFIG.
+    """
+    BUILD.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"KUBECONFIG": str(kubeconfig())}
+    with (BUILD / log).open("wb") as file:
+        process = subprocess.Popen(argv, env=environment, stdout=file, stderr=file)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def listens(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether somebody takes connections at a port of loopback; fails when the program ended."""
+    assert process.poll() is None, f"{process.args!r} ended; see the logs in {BUILD}"
+    socket.create_connection(("localhost", port), timeout=5).close()
+    return True
+
+
+@contextmanager
 def load_on(
     url: str, namespace: str, *, streams: int = 3, api_key_file: Path | None = None
 ) -> Iterator[Callable[[], Any]]:
@@ -290,12 +317,7 @@ def load_on(
         wait_for("the load begins", lambda: said.read_bytes() or process.poll() is not None, 60)
         yield lambda: report
     finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(90)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, by=signal.SIGINT, seconds=90)
         log.close()
         if out.exists():
             report.update(json.loads(out.read_text(encoding="utf-8")))

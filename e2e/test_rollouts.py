@@ -35,11 +35,7 @@ def test_bad_draft_is_rolled_back_and_a_good_one_promoted_without_an_error(trial
         # when a good revision is applied
         trial.apply(k=6, acceptance_percent=85)
         good = trial.wait_progressing("CanaryWeighted")["canary"]["hash"]
-        canary_pods = {
-            uid
-            for uid, pod in trial.pods().items()
-            if pod["metadata"]["labels"]["speculative.dev/revision"] == good
-        }
+        canary_pods = trial.pods_of(good)
         trial.wait_progressing("Guarding")
         # then its pods serve on as stable, and the old revision goes after the guard
         assert trial.status["stable"]["hash"] != stable

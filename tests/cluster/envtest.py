@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 from tests.ports import free_port, free_ports
+from tests.processes import end
 
 from speculative_operator.cluster.access import Access
 
@@ -81,12 +82,7 @@ class Part:
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL to one that does not follow."""
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, seconds=10)
 
 
 def binary_folder() -> Path:

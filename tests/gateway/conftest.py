@@ -6,23 +6,17 @@ can share one gateway: starting three processes is what takes the time.
 
 from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from tests.gateway.backends import Backend, running
-from tests.gateway.harness import Gateway, eventually
+from tests.gateway.harness import Gateway, a_gateway, eventually
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One gateway for a whole module; use it through `proxy`."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
-        gateway = Gateway(tmp_path_factory.mktemp("gateway"), session)
-        try:
-            await gateway.start()
-            yield gateway
-        finally:
-            await gateway.stop()
+    async with a_gateway(tmp_path_factory.mktemp("gateway")) as found:
+        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -37,14 +31,9 @@ async def proxy(shared: Gateway) -> Gateway:
 @pytest_asyncio.fixture(loop_scope="module")
 async def fresh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """A gateway of the test's own, which it may break; Envoy answers, no route was seen."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
-        gateway = Gateway(tmp_path_factory.mktemp("gateway"), session)
-        try:
-            await gateway.start()
-            await eventually(gateway.answer, lambda seen: seen[0] == 503, "Envoy answers")
-            yield gateway
-        finally:
-            await gateway.stop()
+    async with a_gateway(tmp_path_factory.mktemp("gateway")) as found:
+        await eventually(found.answer, lambda seen: seen[0] == 503, "Envoy answers")
+        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +38,18 @@ async def eventually(look: Callable[[], Awaitable[T]], until: Callable[[T], bool
 def backend(revision: str, weight: int = 0) -> gateway.Backend:
     """A route's backend whose Service is called as the revision."""
     return gateway.Backend(hash=revision, service=revision, weight=weight)
+
+
+@asynccontextmanager
+async def a_gateway(folder: Path, **settings: Any) -> AsyncIterator["Gateway"]:
+    """A running one, with settings of `Gateway`, and a session to ask it with."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+        found = Gateway(folder, session, **settings)
+        try:
+            await found.start()
+            yield found
+        finally:
+            await found.stop()
 
 
 @dataclass

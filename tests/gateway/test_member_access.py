@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.gateway.backends import Backend, running
-from tests.gateway.harness import CANARY, STABLE, Gateway, eventually
+from tests.gateway.harness import CANARY, STABLE, Gateway, a_gateway, eventually
 
 from speculative_api import gateway
 
@@ -66,18 +66,12 @@ class Edge:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running_edge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
-        found = Gateway(
-            tmp_path_factory.mktemp("edge"),
-            session,
-            shared_gateway="edge",
-            secrets=("chat-keys", "code-keys"),
-        )
-        try:
-            await found.start()
-            yield found
-        finally:
-            await found.stop()
+    async with a_gateway(
+        tmp_path_factory.mktemp("edge"),
+        shared_gateway="edge",
+        secrets=("chat-keys", "code-keys"),
+    ) as found:
+        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")

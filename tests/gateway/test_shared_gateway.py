@@ -6,11 +6,19 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from tests.gateway.backends import Backend, running
-from tests.gateway.harness import CANARY, NATIVE, STABLE, Gateway, backend, cluster, eventually
+from tests.gateway.harness import (
+    CANARY,
+    NATIVE,
+    STABLE,
+    Gateway,
+    a_gateway,
+    backend,
+    cluster,
+    eventually,
+)
 
 from speculative_api import gateway
 
@@ -27,13 +35,8 @@ def of(member: str, revision: str, weight: int = 0) -> gateway.Backend:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def edge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One shared gateway for the module."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
-        found = Gateway(tmp_path_factory.mktemp("edge"), session, shared_gateway="edge")
-        try:
-            await found.start()
-            yield found
-        finally:
-            await found.stop()
+    async with a_gateway(tmp_path_factory.mktemp("edge"), shared_gateway="edge") as found:
+        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.ports import free_port
+from tests.processes import end
 
 CACHE = Path(os.environ.get("SPECULATIVE_HOME", "~/.cache/speculative-operator")).expanduser()
 READY_SECONDS = 60.0
@@ -92,8 +93,7 @@ async def scraping(
             await _ready(address, folder / "prometheus.log", process)
             yield address
         finally:
-            process.terminate()
-            await asyncio.to_thread(process.wait, 30)
+            await asyncio.to_thread(end, process, seconds=30)
             await runner.cleanup()
 
 
