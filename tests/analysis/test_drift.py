@@ -87,6 +87,16 @@ def test_the_baseline_is_what_the_first_blocks_held() -> None:
     assert found.baseline.noise == pytest.approx(2.25, rel=0.5)
 
 
+def test_answers_that_end_inside_a_draft_are_counted_by_their_drafts() -> None:
+    # All of a draft counts as accepted, whatever of it the answer held: `test_short_answers`.
+    world = Serving(pods(1), silent=True)
+    for _ in range(BASELINE_BLOCKS):
+        world.engines[0].serve(4, 0, 48, drafted=48)
+        found = world.look()
+    assert found.baseline is not None
+    assert found.baseline.rate == 4
+
+
 def test_pods_that_accept_nothing_make_no_baseline() -> None:
     world = Serving(pods(), rate=lambda _: -9.0)
     found = [world.look() for _ in range(70)][-1]

@@ -43,7 +43,7 @@ class Pod:
 
 
 @asynccontextmanager
-async def a_scraper(pod: Pod, *, timeout: float = 0.3) -> AsyncIterator[tuple[Scraper, list[str]]]:
+async def a_scraper(pod: Pod, *, timeout: float = 1.0) -> AsyncIterator[tuple[Scraper, list[str]]]:
     application = web.Application()
     application.router.add_get("/{path:.*}", pod.handle)
     runner = web.AppRunner(application, shutdown_timeout=0.1)

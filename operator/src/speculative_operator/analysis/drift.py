@@ -22,6 +22,8 @@ from speculative_operator.analysis.windows import (
     Block,
     Window,
     advance,
+    longest_draft,
+    steps_of,
     worker_readings,
 )
 from speculative_operator.decision import (
@@ -130,8 +132,13 @@ def observe(
     after = replace(evidence, window=window)
     if block is None:
         return after
-    _, generated, accepted, _ = block.candidate
-    return _with_block(after, accepted, generated - accepted)
+    digests = (
+        pod.digest
+        for pod in pods
+        if pod.digest is not None and pod.revision == question.revision and not pod.terminating
+    )
+    _, _, accepted, _ = block.candidate
+    return _with_block(after, accepted, steps_of(block.candidate, longest_draft(digests)))
 
 
 def _with_block(evidence: DriftEvidence, accepted: int, steps: int) -> DriftEvidence:

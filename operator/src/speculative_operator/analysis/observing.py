@@ -27,6 +27,8 @@ from speculative_operator.analysis.windows import (
     Window,
     advance,
     gateway_readings,
+    longest_draft,
+    steps_of,
     worker_readings,
 )
 
@@ -92,13 +94,13 @@ def _acceptance(evidence: Evidence, sample: Sample, *, rate_missing: str) -> dic
         longest = _longest_drafts(sample)
         contrast = Contrast(
             accepted,
-            _steps(block.candidate, longest[CANDIDATE]),
+            steps_of(block.candidate, longest[CANDIDATE]),
             control_accepted,
-            _steps(block.control, longest[CONTROL]),
+            steps_of(block.control, longest[CONTROL]),
         )
         changes["least_acceptance"] = evidence.least_acceptance.add(contrast)
         if sample.arms != ALONE:
-            pods = ((pod[2], _steps(pod, longest[CONTROL])) for pod in block.pods)
+            pods = ((pod[2], steps_of(pod, longest[CONTROL])) for pod in block.pods)
             changes["acceptance"] = evidence.acceptance.add(contrast, spread=spread_of(pods))
     rate = evidence.rate
     if rate and not rate_missing and MetricName.ACCEPTANCE_RATE not in evidence.failed:
@@ -108,13 +110,6 @@ def _acceptance(evidence: Evidence, sample: Sample, *, rate_missing: str) -> dic
     return changes
 
 
-def _steps(counters: Counters, longest_draft: int | None) -> int:
-    """Decoding steps, as `Digest.steps`; of drafts so many tokens need at least so many."""
-    _, generated, accepted, drafted = counters
-    drafts = -(-drafted // longest_draft) if longest_draft else 0
-    return max(generated - accepted, drafts)
-
-
 def _longest_drafts(sample: Sample) -> dict[str, int | None]:
     """Tokens of a draft at most, by arm; None where its engines do not say what they draft."""
     found: dict[str, list[Digest]] = {CANDIDATE: [], CONTROL: []}
@@ -122,12 +117,7 @@ def _longest_drafts(sample: Sample) -> dict[str, int | None]:
         arm = sample.arm(pod.revision)
         if arm is not None and pod.digest is not None and not pod.terminating:
             found[arm].append(pod.digest)
-    return {
-        arm: max((each.num_speculative_tokens or 0 for each in digests), default=0) or None
-        if all(each.draft_tokens is not None for each in digests)
-        else None
-        for arm, digests in found.items()
-    }
+    return {arm: longest_draft(digests) for arm, digests in found.items()}
 
 
 def _errors(evidence: Evidence, sample: Sample) -> dict[str, Any]:

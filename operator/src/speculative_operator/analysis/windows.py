@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from operator import add, sub
 from typing import Any, Final, NamedTuple
 
+from speculative_api.worker import Digest
 from speculative_operator.analysis.queried import Measurement
 from speculative_operator.snapshot import GatewayPod, WorkerPod
 
@@ -203,6 +204,26 @@ def worker_readings(pods: Iterable[WorkerPod], *, candidate: str, control: str) 
             Reading(pod.uid, arm, digest.engine_started_at, digest.sampled_at, counters)
         )
     return readings
+
+
+def steps_of(worker: Counters, longest: int | None) -> int:
+    """Decoding steps of a worker's counters, as `Digest.steps`.
+
+    Of drafts of at most `longest` tokens so many tokens need at least so many.
+    """
+    _, generated, accepted, drafted = worker
+    drafts = -(-drafted // longest) if longest else 0
+    return max(generated - accepted, drafts)
+
+
+def longest_draft(digests: Iterable[Digest]) -> int | None:
+    """Tokens of a draft at most; None where an engine does not say what it drafts."""
+    longest = 0
+    for digest in digests:
+        if digest.draft_tokens is None:
+            return None
+        longest = max(longest, digest.num_speculative_tokens or 0)
+    return longest or None
 
 
 def gateway_readings(
