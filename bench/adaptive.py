@@ -181,15 +181,17 @@ def summary(
     left_out = "k=0" if workload.draft == "ngram" else "none"
     candidates = [arm for arm in means if arm not in ("adaptive", left_out)]
     reference = max(candidates, key=lambda arm: means[arm])
-    mean, low = lower_bound(
-        [ours / theirs for ours, theirs in zip(speeds["adaptive"], speeds[reference], strict=True)]
-    )
+    paired = zip(speeds["adaptive"], speeds[reference], strict=True)
+    ratios = [ours / theirs for ours, theirs in paired]
+    mean, low = lower_bound(ratios)
     return {
         "tokens_per_second": {arm: round(value, 2) for arm, value in means.items()},
         "reference": reference,
         "ratio": round(mean, 3),
         "lower_95": None if low is None else round(low, 3),
+        "ratios": [round(each, 3) for each in ratios],
         "chosen": [each["adaptive"]["k"] for each in rounds],
+        "steps_by_length": [each["adaptive"]["used"] for each in rounds],
         "rounds": len(rounds),
         # At temperature 0 every arm must say the same.
         "rounds_with_equal_text": sum(

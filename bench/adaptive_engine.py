@@ -11,6 +11,7 @@ import random
 import sys
 import time
 import zlib
+from collections import Counter
 from typing import Any
 
 _TEXT = """river stone lamp winter paper garden silver engine window bridge forest candle market
@@ -54,10 +55,19 @@ def _pinnable(told: dict[str, Any], clock: Any, holder: dict[str, Any]) -> type:
         """Ours, with a length that can be pinned; pinned steps teach the controller nothing."""
 
         pinned: int | None = None
+        used: Counter[int]
+        """Steps by the length asked for in them."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
+            self.used = Counter()
             holder["scheduler"] = self
+
+        def schedule(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().schedule(*args, **kwargs)
+            if output.num_scheduled_tokens:
+                self.used[output.num_spec_tokens_to_schedule] += 1
+            return output
 
         def _fill(self) -> None:
             if self.pinned is None:
@@ -96,6 +106,7 @@ def main() -> None:
         began = stopwatch()
         if scheduler is not None:
             scheduler.pinned = pinned
+            scheduler.used.clear()
             scheduler._fill()
         parameters = [
             SamplingParams(
@@ -119,7 +130,7 @@ def main() -> None:
         }
         if scheduler is not None and pinned is None:
             choice = scheduler._controller.choice(command["streams"])
-            found |= {"k": choice.k, "gain": choice.gain}
+            found |= {"k": choice.k, "gain": choice.gain, "used": dict(scheduler.used)}
         else:
             paused += stopwatch() - began
         out.write(json.dumps(found) + "\n")

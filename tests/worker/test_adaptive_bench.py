@@ -15,7 +15,7 @@ DRAFT = next(each for each in WORKLOADS if each.draft != "ngram")
 
 def a_round(**seconds):
     return {
-        arm.replace("k", "k="): {"tokens": 100, "cpu": value, "k": 2, "text": 1}
+        arm.replace("k", "k="): {"tokens": 100, "cpu": value, "k": 2, "used": {2: 9}, "text": 1}
         for arm, value in seconds.items()
     }
 
@@ -70,7 +70,7 @@ class Running:
         self.commands += 1
         if self._ends and self.commands == 5:
             raise EngineGone("an engine ended; see the log")
-        return {"tokens": 100, "cpu": 1.0, "wall": 1.0, "k": 2, "text": 1}
+        return {"tokens": 100, "cpu": 1.0, "wall": 1.0, "k": 2, "used": {2: 9}, "text": 1}
 
 
 @pytest.fixture
