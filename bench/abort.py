@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.asked import POLL_SECONDS, Asked, of_all
+from bench.asked import PATIENCE_SECONDS, POLL_SECONDS, Asked, of_all
 from bench.ending import unwind_on_sigterm
 from bench.loopback import Loopback
 from bench.on_cluster import on_cluster
@@ -42,7 +42,6 @@ from speculative_api.labels import ABORT, RETRY
 
 REPORT = Path("build/bench-abort.json")
 GOALS = {"p50": 100.0, "p95": 300.0}
-PATIENCE_SECONDS = 300.0
 
 
 @dataclass
@@ -80,7 +79,7 @@ def _figures(values: list[float]) -> dict[str, float]:
 async def one_abort(member: Asked, number: int, times: Times, *, rollouts: int) -> None:
     """Aborts its canary, waits until it is out, and allows it again."""
     loop = asyncio.get_running_loop()
-    canary = await member.canary_with_weight()
+    canary = await member.until(member.canary_with_weight)
     # Asked less often where many ask: the questions shall not be the load.
     zero = asyncio.create_task(member.until_weight_zero(canary, every=POLL_SECONDS * rollouts))
     await asyncio.sleep(0)
@@ -107,10 +106,7 @@ async def measured(
         if len(times.weight_zero) >= aborts or asyncio.get_running_loop().time() >= until:
             break
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await of_all(
-                f"round {number}: canaries with weight",
-                [member.canary_with_weight() for member in members],
-            )
+            await of_all(f"round {number}: canaries", members, Asked.canary_with_weight)
             each = (one_abort(m, number, times, rollouts=len(members)) for m in members)
             await asyncio.gather(*each)
         print(

@@ -17,6 +17,7 @@ from speculative_operator.errors import ApiError
 JSON = dict[str, Any]
 POLL_SECONDS = 0.002
 """Between two questions to an Envoy."""
+PATIENCE_SECONDS = 300.0
 AGAIN_SECONDS = 1.0
 """A question is put again after so long without a change."""
 
@@ -53,14 +54,18 @@ class Asked(ABC):
         status: JSON = own.get(self.name, {}).get("status", {})
         return status
 
+    def said(self) -> str:
+        """Its conditions in a line, for who waited in vain."""
+        words = (
+            f"{c['type']}={c['status']} {c['reason']} ({c['message']})"
+            for c in self.status().get("conditions", ())
+        )
+        return f"{self.name}: {', '.join(words) or 'no status'}"
+
     async def canary_with_weight(self) -> str:
-        """Waits until a canary's weight was seen everywhere; gives its hash."""
-
-        async def weighted() -> str:
-            canary = self.status().get("canary") or {}
-            return canary["hash"] if canary.get("weightObservedAt") else ""
-
-        return str(await self.until(weighted))
+        """The hash of a canary whose weight was seen everywhere; empty without one."""
+        canary = self.status().get("canary") or {}
+        return canary["hash"] if canary.get("weightObservedAt") else ""
 
     async def until_observed(self, revision: str) -> float:
         """When the operator had seen that everywhere, by its status (loop time)."""
@@ -103,9 +108,26 @@ class Asked(ABC):
                 await asyncio.wait_for(change.wait(), AGAIN_SECONDS)
 
 
-async def of_all(what: str, answers: Sequence[Awaitable[Any]]) -> None:
-    """Waits for each, and says on standard error how many there are."""
-    for number, answer in enumerate(asyncio.as_completed(answers), start=1):
-        await answer
-        print(f"\r{what}: {number}/{len(answers)}  ", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+async def of_all(
+    what: str, members: Sequence[Asked], question: Callable[[Asked], Awaitable[Any]]
+) -> None:
+    """Waits until each answers with something true; says on standard error how many did.
+
+    TimeoutError after `PATIENCE_SECONDS`, with what those say that did not.
+    """
+    missing = {member.name: member for member in members}
+
+    async def one(member: Asked) -> None:
+        await member.until(lambda: question(member))
+        del missing[member.name]
+        done = len(members) - len(missing)
+        print(f"\r{what}: {done}/{len(members)}  ", end="", file=sys.stderr, flush=True)
+
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(one(member) for member in members))
+    except TimeoutError as error:
+        said = "; ".join(member.said() for member in missing.values())
+        raise TimeoutError(f"{what}, not within {PATIENCE_SECONDS:.0f} s: {said}") from error
+    finally:
+        print(file=sys.stderr)

@@ -157,7 +157,7 @@ class Loopback:
             HTTP_PORT="18082",
             FOREIGN_LEASE_SECONDS="0",
         )
-        await of_all("serving", [member.until(member.is_serving) for member in self.members])
+        await of_all("serving", self.members, Asked.is_serving)
         for member in self.members:
             spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
             await member.edit({"spec": spec})

@@ -66,7 +66,7 @@ async def on_cluster(gateways: int, rollouts: int) -> AsyncIterator[list[OnClust
             member.client, member.session, member.seen = client, session, seen
             members.append(member)
             await asyncio.to_thread(each.apply, k=4, **spec)
-        await of_all("serving", [member.until(member.is_serving) for member in members])
+        await of_all("serving", members, Asked.is_serving)
         for each in trials:
             await asyncio.to_thread(each.apply, k=6, **spec)
         yield members
