@@ -78,6 +78,8 @@ class Engine:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
+            # As the worker sets it: threads that only poll are time of the processor too.
+            "NUMBA_NUM_THREADS": "1",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "HF_HUB_OFFLINE": "1",

@@ -20,6 +20,18 @@ async def start(script: str) -> engines.Engine:
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "inherited", "expected"),
+    [
+        pytest.param("NGram", {"A": "b"}, {"A": "b", "NUMBA_NUM_THREADS": "1"}, id="one thread"),
+        pytest.param("NGram", {"NUMBA_NUM_THREADS": "2"}, {"NUMBA_NUM_THREADS": "2"}, id="said"),
+        pytest.param("DraftModel", {"A": "b"}, {"A": "b"}, id="nothing is looked up"),
+    ],
+)
+def test_the_engine_gets_no_threads_that_only_poll(method, inherited, expected):
+    assert engines.environment_for(method, inherited) == expected
+
+
 async def test_output_passes_through_and_its_tail_is_kept(capsys):
     engine = await start("for i in range(500): print('line', i)\nraise SystemExit(7)")
     assert await engine.wait() == 7

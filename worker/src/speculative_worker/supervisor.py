@@ -161,7 +161,8 @@ class Worker:
             self._state.phase_detail = text
 
     async def _start_engine(self, command: list[str]) -> Engine:
-        environment = process_environment()
+        method = self._settings.config.speculation.method
+        environment = engines.environment_for(method, process_environment())
         if self._certificate is not None:
             environment = {**environment, "ENGINE_TLS_FOLDER": str(self._certificate.folder)}
         try:
