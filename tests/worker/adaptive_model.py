@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 
 from speculative_worker.adaptive.controller import Controller
 
-Cost = Callable[[int, int, int], float]
-"""Seconds of a step from batch, tokens verified per sequence beyond the first, tokens drafted."""
+Cost = Callable[[int, float, int], float]
+"""Seconds of a step from batch, tokens verified per sequence beyond the first (on average), tokens
+drafted."""
 
 
 def a_cost(base: float, draft: float, token: float, free: int = 0) -> Cost:
     """base + draft x k + token for each verified one beyond `free` that cost nothing."""
 
-    def seconds(batch: int, verified: int, drafted: int) -> float:
+    def seconds(batch: int, verified: float, drafted: int) -> float:
         return base + draft * drafted + token * max(0, batch * (verified + 1) - free)
 
     return seconds
@@ -31,6 +32,8 @@ class Engine:
     now: float = 0.0
     tokens: int = 0
     before: int = 0
+    found: float = 1.0
+    """Share of looks-up that find a draft: without one a step verifies nothing."""
     lengths: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,9 +50,10 @@ class Engine:
         k, verified = controller.length(batch), self.before
         self.lengths[k] = self.lengths.get(k, 0) + 1
         controller.advance(batch=batch, now=self.now)
-        runs = [self._run(verified) for _ in range(batch)]
+        drafts = [verified if self._is_found() else 0 for _ in range(batch)]
+        runs = [self._run(draft) for draft in drafts]
         spread = self._chance.lognormvariate(0, self.noise) if self.noise else 1.0
-        took = self.cost(batch, verified, k) * spread
+        took = self.cost(batch, sum(drafts) / batch, k) * spread
         self.now += took
         self.tokens += sum(run + 1 for run in runs)
         controller.accepted(drafted=verified, runs=runs, now=self.now)
@@ -70,6 +74,9 @@ class Engine:
             reach *= self._share(position)
             expected += reach
         return batch * expected / self.cost(batch, k, k)
+
+    def _is_found(self) -> bool:
+        return self.found >= 1 or self._chance.random() < self.found
 
     def _run(self, drafted: int) -> int:
         run = 0

@@ -16,10 +16,8 @@ LARGEST_WEIGHT: Final = 120.0
 """Counts of a position never weigh more than this many drafts: a large batch forgets sooner."""
 FIRST_REMAINS: Final = 4.0
 """What was seen of the first position never fades below this many drafts: without news the last
-word stands, and rare looks correct it."""
-OTHERS_REMAIN: Final = 0.25
-"""Of the later positions less: their last word may be of another time, and a length that reaches
-them corrects it within a few steps."""
+word stands, and rare looks correct it. Nothing remains of later positions: their last word may be
+of another text, and kept lengths from being tried again that reach them."""
 PRIOR_WEIGHT: Final = 0.5
 """How much the guess for a position that was never seen weighs against what is seen."""
 
@@ -73,7 +71,7 @@ class Acceptance:
         if self._at is not None and now > self._at:
             kept = 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)
             for position, tries in enumerate(self._tries):
-                remains = OTHERS_REMAIN if position else FIRST_REMAINS
+                remains = 0.0 if position else FIRST_REMAINS
                 if tries > remains:
                     faded = max(kept, remains / tries)
                     self._tries[position] *= faded

@@ -22,6 +22,9 @@ LARGEST_BUDGET_STEPS: Final = 20.0
 """What trials may lose at once, in steps."""
 CLEARLY_BETTER: Final = 1.01
 """Another length must be better by this factor: estimates differ by chance."""
+ZERO_BETTER: Final = 1.02
+"""Length 0 by this factor more: at it nothing is learned of drafts, which costs at the next change
+of the text what it gained."""
 SMALLEST_LOSS: Final = 0.05
 """Even a trial that seems to win is booked with this share of its time."""
 LOOK_SECONDS: Final = 2.0
@@ -38,6 +41,8 @@ CONTENDER_STEPS: Final = 48
 """Once so many of its steps were timed it waits like the others."""
 SETTLING_STEPS: Final = 8
 """Steps at the best length before a trial, so that there is a level to compare with."""
+FOLLOW_UP_STEPS: Final = 3
+"""As many after a look whose drafts were accepted; one verifies them, and one is timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,16 @@ class Controller:
     def accepted(self, *, drafted: int, runs: Sequence[int], now: float) -> None:
         """Takes a step's outcome: tokens asked for, and accepted ones per request."""
         self._acceptance.observe(drafted=drafted, runs=runs, now=now)
+        bucket = self._buckets.get(self._last)
+        if (
+            bucket is not None
+            and bucket.k == 0
+            and drafted
+            and 2 * sum(map(bool, runs)) > len(runs)
+        ):
+            # Not what sent it to 0: the next look is due, after steps by which it may settle.
+            bucket.looked_at = float("-inf")
+            bucket.quiet_steps = max(bucket.quiet_steps, SETTLING_STEPS - FOLLOW_UP_STEPS)
 
     def timed(self, *, batch: int, k: int, seconds: float, now: float) -> None:
         """Takes a step's time: one that verified drafts of length `k` and drafted as many."""
@@ -152,6 +167,7 @@ class Controller:
     def _settle(self, bucket: _Bucket) -> None:
         """Takes the best length, if it is clearly better or the present one is not allowed."""
         rates = self._rates(bucket)
+        rates[0] /= ZERO_BETTER
         allowed = [k for k in range(self.largest + 1) if self._allowed(k)]
         best = max(allowed, key=lambda k: rates[k])
         if rates[best] > CLEARLY_BETTER * rates[bucket.k] or bucket.k not in allowed:
