@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,8 +11,10 @@ from typing import Any
 
 from bench.followed import Followed
 
+from speculative_api.gateway import ROUTE_KEY
 from speculative_operator.cluster.client import MERGE_PATCH, Client
-from speculative_operator.cluster.resources import SPECULATIVE_DEPLOYMENT
+from speculative_operator.cluster.resources import CONFIG_MAP, SPECULATIVE_DEPLOYMENT
+from speculative_operator.desired import names
 from speculative_operator.errors import ApiError
 
 JSON = dict[str, Any]
@@ -31,7 +34,7 @@ class Asked(ABC):
     name: str = "chat"
     client: Client = field(init=False)
     seen: Followed = field(init=False)
-    """The resources of the namespace."""
+    """The resources of the namespace, and their routes."""
 
     @abstractmethod
     async def until_weight_zero(self, revision: str, *, every: float) -> float:
@@ -66,6 +69,20 @@ class Asked(ABC):
         """The hash of a canary whose weight was seen everywhere; empty without one."""
         canary = self.status().get("canary") or {}
         return canary["hash"] if canary.get("weightObservedAt") else ""
+
+    async def until_written(self, revision: str) -> float:
+        """When the API server told of a route that gives it nothing (loop time)."""
+
+        async def unweighted() -> bool:
+            routes = self.seen.store(CONFIG_MAP).of((self.namespace, self.name))
+            stored = routes.get(names.route(self.name))
+            if stored is None:
+                return False
+            backends = json.loads(stored["data"][ROUTE_KEY])["backends"]
+            return not any(each["weight"] for each in backends if each["hash"] == revision)
+
+        await self.until(unweighted)
+        return asyncio.get_running_loop().time()
 
     async def until_observed(self, revision: str) -> float:
         """When the operator had seen that everywhere, by its status (loop time)."""

@@ -29,6 +29,7 @@ from speculative_api import labels
 from speculative_gateway.configuration import RTDS_FILE
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import (
+    CONFIG_MAP,
     DEPLOYMENT,
     POD,
     SERVICE,
@@ -45,6 +46,10 @@ AGAIN_SECONDS = 0.1
 """After an error of the API server."""
 FILE_LOOK_SECONDS = 0.005
 """Between two looks at when a file was written: next to nothing, however many look."""
+INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+ENVOY_INSTANCES = 6
+"""Of inotify, that an Envoy of one worker has open (1.40, counted in /proc)."""
+OTHERS_INSTANCES = 16
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 """A gateway's files lie in memory, as in its pod: on a disk each write waits for it."""
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
@@ -128,12 +133,13 @@ class Loopback:
         try:
             await self._begin()
         except BaseException:
-            await self._stack.aclose()
+            await self._leave()
             raise
         return self
 
     async def _begin(self) -> None:
         self._require_addresses()
+        self._require_watches()
         server = self._stack.enter_context(envtest.running(self._folder))
         self.client = await self._stack.enter_async_context(Client(server.access))
         (self._folder / "token").write_text(envtest.TOKEN)
@@ -162,6 +168,17 @@ class Loopback:
             spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
             await member.edit({"spec": spec})
 
+    def _require_watches(self) -> None:
+        """RuntimeError: Envoys would end at their start, and only their logs would say why."""
+        if not INOTIFY.exists():
+            return
+        needed = ENVOY_INSTANCES * self._gateways * len(self.members)
+        if (most := int(INOTIFY.read_text())) < needed + OTHERS_INSTANCES:
+            raise RuntimeError(
+                f"{INOTIFY} says {most}, and {needed // ENVOY_INSTANCES} Envoys take {needed}: "
+                f"sysctl fs.inotify.max_user_instances={2 * needed}, or fewer --gateways"
+            )
+
     def _require_addresses(self) -> None:
         """RuntimeError: another world of these has them; nothing here would become ready."""
         for member in self.members:
@@ -178,7 +195,7 @@ class Loopback:
     async def _introduce(self) -> None:
         """Gives the members what they ask with."""
         session = await self._stack.enter_async_context(aiohttp.ClientSession())
-        seen = Followed(self.client, NAMESPACE, SPECULATIVE_DEPLOYMENT)
+        seen = Followed(self.client, NAMESPACE, SPECULATIVE_DEPLOYMENT, CONFIG_MAP)
         await self._stack.enter_async_context(seen)
         for index, member in enumerate(self.members):
             first = ADMIN_PORT + index * self._gateways
@@ -187,6 +204,13 @@ class Loopback:
             member.admin_ports = range(first, first + self._gateways)
 
     async def __aexit__(self, *_: object) -> None:
+        await self._leave()
+
+    async def _leave(self) -> None:
+        # All at once: each Envoy lets its connections end for some seconds.
+        for process in self._started.values():
+            if process.returncode is None:
+                process.terminate()
         await self._stack.aclose()
 
     async def _start(self, name: str, arguments: list[str], **environment: str) -> None:
@@ -372,10 +396,9 @@ def _loudly(follower: asyncio.Task[None]) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), 15)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+    """Waits for one that was asked to end, and kills it when it has not after 15 s."""
+    try:
+        await asyncio.wait_for(process.wait(), 15)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -19,7 +19,7 @@ from e2e.kubectl import kubeconfig
 from speculative_api import labels
 from speculative_operator.cluster.access import access
 from speculative_operator.cluster.client import Client
-from speculative_operator.cluster.resources import POD, SPECULATIVE_DEPLOYMENT
+from speculative_operator.cluster.resources import CONFIG_MAP, POD, SPECULATIVE_DEPLOYMENT
 
 ROLLOUT = {"steps": [{"weight": 50}, {"pause": {}}], "guard": {"durationSeconds": 0}}
 
@@ -58,7 +58,7 @@ async def on_cluster(gateways: int, rollouts: int) -> AsyncIterator[list[OnClust
         proofs = await access(kubeconfig=str(kubeconfig()))
         client = await stack.enter_async_context(Client(proofs))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        seen = Followed(client, trial.namespace, SPECULATIVE_DEPLOYMENT)
+        seen = Followed(client, trial.namespace, SPECULATIVE_DEPLOYMENT, CONFIG_MAP)
         await stack.enter_async_context(seen)
         members = []
         for each in trials:
