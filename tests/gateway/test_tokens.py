@@ -79,6 +79,9 @@ def fields(issuer: Issuer, *, mounted: bool = False, **more: Any) -> dict[str, A
 async def guarded(proxy: Gateway, stable: Backend, issuer: Issuer, **more: Any) -> None:
     proxy.endpoints(**{STABLE: [stable]})
     await proxy.route(backend(STABLE, 100), **fields(issuer, **more))
+    # The thread that answers may take the filter a moment later than Envoy says that it has it,
+    # and refuses everybody until then: 403.
+    await eventually(lambda: status(proxy, ""), lambda found: found == 401, "tokens are read")
 
 
 async def status(proxy: Gateway, token: str, **headers: str) -> int:
