@@ -1,8 +1,10 @@
 """Real Envoy: only tokens of the issuer get in, and its keys change without a restart."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +31,8 @@ class Issuer:
     keys: dict[str, ec.EllipticCurvePrivateKey] = field(default_factory=dict)
     uri: str = ""
     away: bool = False
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
 
     def key(self, name: str) -> None:
         self.keys[name] = ec.generate_private_key(ec.SECP256R1())
@@ -50,11 +54,14 @@ class Issuer:
         return json.dumps({"keys": shown})
 
     async def answer(self, request: web.Request) -> web.Response:
+        self.asked.set()
+        await self.answers.wait()
         return web.Response(text=self.public(), status=503 if self.away else 200)
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def issuer() -> AsyncIterator[Issuer]:
+@asynccontextmanager
+async def an_issuer() -> AsyncIterator[Issuer]:
+    """One with an address, that answers nobody until it is told to."""
     found = Issuer()
     found.key("one")
     application = web.Application()
@@ -66,7 +73,15 @@ async def issuer() -> AsyncIterator[Issuer]:
     try:
         yield found
     finally:
+        found.answers.set()
         await runner.cleanup()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def issuer() -> AsyncIterator[Issuer]:
+    async with an_issuer() as found:
+        found.answers.set()
+        yield found
 
 
 def fields(issuer: Issuer, *, mounted: bool = False, **more: Any) -> dict[str, Any]:
@@ -79,8 +94,7 @@ def fields(issuer: Issuer, *, mounted: bool = False, **more: Any) -> dict[str, A
 async def guarded(proxy: Gateway, stable: Backend, issuer: Issuer, **more: Any) -> None:
     proxy.endpoints(**{STABLE: [stable]})
     await proxy.route(backend(STABLE, 100), **fields(issuer, **more))
-    # The thread that answers may take the filter a moment later than Envoy says that it has it,
-    # and refuses everybody until then: 403.
+    # Until an issuer's keys were fetched for the first time everybody is refused: 403.
     await eventually(lambda: status(proxy, ""), lambda found: found == 401, "tokens are read")
 
 
@@ -161,6 +175,20 @@ async def test_new_keys_are_taken_and_old_ones_dropped_with_a_config_map(
     del issuer.keys["one"]
     mount()
     await eventually(lambda: status(proxy, old), lambda seen: seen == 401, "the old key is out")
+
+
+async def test_another_address_for_keys_refuses_nobody_while_they_are_fetched(
+    proxy: Gateway, stable: Backend, issuer: Issuer
+) -> None:
+    await guarded(proxy, stable, issuer)
+    async with an_issuer() as other:
+        await proxy.route(backend(STABLE, 100), **fields(other))
+        await asyncio.wait_for(other.asked.wait(), 30)
+        assert await status(proxy, issuer.token()) == 200
+        assert await proxy.status_of("/readyz") == 200
+        other.answers.set()
+        await eventually(lambda: status(proxy, other.token()), lambda seen: seen == 200, "new in")
+        assert await status(proxy, issuer.token()) == 401
 
 
 async def test_an_issuer_that_is_away_changes_nothing_not_even_for_the_next_agent(

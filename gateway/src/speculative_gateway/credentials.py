@@ -20,9 +20,11 @@ Secrets = Mapping[str, Mapping[str, bytes]]
 """Entries by Secret, as far as they may be read through the API."""
 
 
-def not_mounted(auth: gateway.Auth) -> str:
+def not_here(auth: gateway.Auth) -> str:
     """What is said where this pod has nothing to know by whom to let in."""
     jwt = auth.jwt
+    if jwt is not None and jwt.jwks_uri is not None:
+        return f"{jwt.jwks_uri} was not fetched yet"
     kind = f"Secret {auth.api_keys_secret}" if jwt is None else f"ConfigMap {jwt.jwks_config_map}"
     return f"this pod has no {kind} mounted: its successor will"
 
@@ -59,6 +61,18 @@ class Credentials:
         name = auth.api_keys_secret
         return name in seen or self.secrets.of(name) is not None
 
+    def possible(
+        self, wanted: gateway.Auth | None, before: gateway.Auth | None, seen: Secrets
+    ) -> tuple[gateway.Auth | None, str]:
+        """Whom to let in: who is wanted, or who was before while this pod can't know the newer;
+        and then why.
+        """
+        if wanted is None or self.are_here(wanted, seen):
+            return wanted, ""
+        if before is None or not self.are_here(before, seen):
+            return wanted, ""
+        return before, f"{not_here(wanted)}; until then those of before are asked for"
+
     def keys(self, auth: gateway.Auth | None, seen: Secrets) -> Keys:
         """The keys as seen through the API, else as mounted now; none, with the reason, where
         they can't be read.
@@ -68,7 +82,7 @@ class Credentials:
         name = auth.api_keys_secret
         folder, entries = self.secrets.of(name), seen.get(name)
         if folder is None and entries is None:
-            return Keys(problem=not_mounted(auth))
+            return Keys(problem=not_here(auth))
         try:
             if entries is None and folder is not None:
                 entries = storage.read_secret(folder)

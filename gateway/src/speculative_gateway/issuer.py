@@ -52,8 +52,12 @@ class Issuers:
         self.mounts.asked({each.jwks_config_map or "" for each in issuers if not each.jwks_uri})
 
     def are_here(self, jwt: gateway.Jwt) -> bool:
-        """Whether this pod has a place to read its keys from."""
-        return jwt.jwks_uri is not None or self.mounts.of(jwt.jwks_config_map or "") is not None
+        """Whether this pod has a place to read its keys from: an address that was tried, with
+        whatever came of it, or a mount."""
+        uri = jwt.jwks_uri
+        if uri is None:
+            return self.mounts.of(jwt.jwks_config_map or "") is not None
+        return uri in self._fetched or uri in self._failures
 
     def key_set(self, jwt: gateway.Jwt) -> KeySet:
         """The keys as known now; what is wrong where there are none or the newest is unusable."""

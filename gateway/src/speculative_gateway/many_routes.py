@@ -17,7 +17,7 @@ from speculative_api import gateway
 
 from .acceptance import accepted, reasons
 from .configuration import Configuration
-from .credentials import Credentials, not_mounted
+from .credentials import Credentials
 from .errors import RouteRefused
 from .guards import Guard
 from .joint import aliased, joint, part, revisions
@@ -209,14 +209,10 @@ class ManyRoutes:
         except RouteRefused as refusal:
             self._note(member.name, str(refusal))
             return former or NOBODY
-        seen, before = observation.secrets, former.auth if former else None
-        if wanted.auth is None or self._credentials.are_here(wanted.auth, seen):
-            return wanted
-        if before is None or not self._credentials.are_here(before, seen):
-            return wanted
-        missing = not_mounted(wanted.auth)
-        self._note(member.name, f"{missing}; until then those of before are asked for")
-        return wanted.model_copy(update={"auth": before})
+        before = former.auth if former else None
+        auth, why = self._credentials.possible(wanted.auth, before, observation.secrets)
+        self._note(member.name, why)
+        return wanted.model_copy(update={"auth": auth})
 
     def _rendered(
         self, routes: dict[str, gateway.Route], observation: Observation

@@ -129,11 +129,16 @@ class OneRoute:
             if route is None:
                 self._refusal = said(problem, self._refusal)
                 return as_it_is
-            self._credentials.asked([route.auth] if route.auth else [])
+            before = self._last.auth if self._last is not None else None
+            self._credentials.asked([each for each in {route.auth, before} if each is not None])
+            auth, why = self._credentials.possible(route.auth, before, observation.secrets)
+            route = route.model_copy(update={"auth": auth})
             keys = self._credentials.keys(route.auth, observation.secrets)
             found = self._credentials.key_set(route.auth)
             self.locked = route.auth is not None and not (keys.by_client or found.text)
-            problem = "; ".join(each for each in (problem, keys.problem, found.problem) if each)
+            problem = "; ".join(
+                each for each in (problem, why, keys.problem, found.problem) if each
+            )
             wanted = rendered(
                 route,
                 endpoints,
