@@ -110,8 +110,8 @@ async def measured(
     for number in itertools.count():
         if len(times.weight_zero) >= aborts or asyncio.get_running_loop().time() >= until:
             break
+        await of_all(f"round {number}: canaries", members, Asked.canary_with_weight)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await of_all(f"round {number}: canaries", members, Asked.canary_with_weight)
             each = (one_abort(m, number, times, rollouts=len(members)) for m in members)
             await asyncio.gather(*each)
         print(

@@ -21,6 +21,7 @@ JSON = dict[str, Any]
 POLL_SECONDS = 0.002
 """Between two questions to an Envoy."""
 PATIENCE_SECONDS = 300.0
+"""For all of a step; then it is said what is missing."""
 AGAIN_SECONDS = 1.0
 """A question is put again after so long without a change."""
 

@@ -2,12 +2,10 @@
 
 Gateway pod n of resource r is 127.0.(10+r).n, worker pod n is 127.0.3.n, with the
 ports they have in a pod; so the operator's program asks them where it would in a
-cluster. What controllers and kubelets do is done here, at once.
+cluster. What controllers and kubelets do is played (`played_controllers`).
 """
 
 import asyncio
-import contextlib
-import itertools
 import os
 import socket
 import sys
@@ -21,7 +19,7 @@ import aiohttp
 from aiohttp import web
 from bench.asked import JSON, Asked, of_all
 from bench.followed import Followed
-from bench.ready_pods import a_ready_pod
+from bench.played_controllers import PlayedControllers
 from tests.cluster import envtest
 from tests.reconcile.test_process_on_server import a_kubeconfig
 
@@ -30,20 +28,12 @@ from speculative_gateway.configuration import RTDS_FILE
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.resources import (
     CONFIG_MAP,
-    DEPLOYMENT,
-    POD,
-    SERVICE,
     SPECULATIVE_DEPLOYMENT,
-    Resource,
 )
-from speculative_operator.errors import ApiError, NotFound
 
 NAMESPACE = "default"
-SLICE = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 ADMIN_PORT = 19_901
 AGENT_PORT = 8081
-AGAIN_SECONDS = 0.1
-"""After an error of the API server."""
 FILE_LOOK_SECONDS = 0.005
 """Between two looks at when a file was written: next to nothing, however many look."""
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
@@ -121,13 +111,8 @@ class Loopback:
         self._started: dict[str, asyncio.subprocess.Process] = {}
         self.members = [OnLoopback(NAMESPACE, f"chat-{number}") for number in range(rollouts)]
         self._stack = AsyncExitStack()
-        self._workers = itertools.count(1)
         self._served: set[str] = set()
-        self._told: dict[str, JSON] = {}
-        """EndpointSlices as they were written last: again they would be work for the API server."""
         self.client: Client
-        self._objects: Followed
-        """What controllers and kubelets look at."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -152,9 +137,7 @@ class Loopback:
             await self.client.create(SPECULATIVE_DEPLOYMENT, body)
             for number in range(self._gateways):
                 await self._start_gateway(index, number, server.url)
-        follower = asyncio.create_task(self._follow())
-        follower.add_done_callback(_loudly)
-        self._stack.callback(follower.cancel)
+        self._play()
         await self._start(
             "operator",
             ["-m", "speculative_operator"],
@@ -167,6 +150,15 @@ class Loopback:
         for member in self.members:
             spec = _resource(member.name, k=6, replicas=self._gateways)["spec"]
             await member.edit({"spec": spec})
+
+    def _play(self) -> None:
+        """Begins to do what controllers and kubelets would."""
+        played = PlayedControllers(
+            self.client, NAMESPACE, serve=self._serve, gateway_address=gateway_address
+        )
+        playing = asyncio.create_task(played.run())
+        playing.add_done_callback(_loudly)
+        self._stack.callback(playing.cancel)
 
     def _require_watches(self) -> None:
         """RuntimeError: Envoys would end at their start, and only their logs would say why."""
@@ -247,56 +239,6 @@ class Loopback:
         await self._start(f"envoy-{pod}", supervise, **environment)
         await self._start(f"agent-{pod}", ["-c", AGENT], **environment)
 
-    # What controllers and kubelets would do.
-
-    async def _follow(self) -> None:
-        told = ""
-        self._objects = Followed(self.client, NAMESPACE, DEPLOYMENT, POD, SERVICE)
-        async with self._objects:
-            while True:
-                change = self._objects.next_change()
-                try:
-                    await self._once()
-                except ApiError as error:
-                    if told != (told := type(error).__name__):
-                        # A server that is away for a minute is one line, not hundreds.
-                        print(f"following: {error}", file=sys.stderr)
-                    await asyncio.sleep(AGAIN_SECONDS)
-                else:
-                    told = ""
-                    await change.wait()
-
-    async def _once(self) -> None:
-        deployments, pods = self._objects.all(DEPLOYMENT), self._objects.all(POD)
-        for deployment in deployments:
-            await self._scale(deployment, [p for p in pods if _of(p) == _of(deployment)])
-        wanted = {_of(deployment) for deployment in deployments}
-        for pod in pods:
-            if _of(pod) not in wanted:
-                await self._delete(pod)
-        pods = self._objects.all(POD)
-        for service in self._objects.all(SERVICE):
-            if labels.REVISION in service["metadata"]["labels"]:
-                await self._endpoints(service, pods)
-
-    async def _scale(self, deployment: JSON, pods: list[JSON]) -> None:
-        replicas = deployment["spec"]["replicas"]
-        for pod in pods[replicas:]:
-            await self._delete(pod)
-        for index in range(len(pods), replicas):
-            await self._start_pod(deployment, index)
-
-    async def _start_pod(self, deployment: JSON, index: int) -> None:
-        shown = deployment["spec"]["template"]["metadata"]["labels"]
-        if shown[labels.COMPONENT] == labels.COMPONENT_GATEWAY:
-            address = gateway_address(shown[labels.NAME], index)
-        else:
-            address = f"127.0.3.{next(self._workers) % 200 + 1}"
-            await self._serve(address)
-        name = f"{deployment['metadata']['name']}-{next(_names)}"
-        pod = await a_ready_pod(self.client, NAMESPACE, name, address, shown)
-        self._objects.store(POD).put(pod)
-
     async def _serve(self, address: str) -> None:
         """A worker that is ready and counts nothing."""
         if address in self._served:
@@ -316,58 +258,6 @@ class Loopback:
         for port in (labels.ENGINE_PORT, labels.WORKER_PORT):
             await web.TCPSite(runner, address, port).start()
         self._stack.push_async_callback(runner.cleanup)
-
-    async def _endpoints(self, service: JSON, pods: list[JSON]) -> None:
-        metadata = service["metadata"]
-        revision = metadata["labels"][labels.REVISION]
-        addresses = [
-            pod["status"]["podIP"]
-            for pod in pods
-            if pod["metadata"]["labels"].get(labels.REVISION) == revision
-            and pod.get("status", {}).get("podIP")
-        ]
-        body = {
-            "apiVersion": SLICE.api_version,
-            "kind": SLICE.kind,
-            "metadata": {
-                "name": metadata["name"],
-                "namespace": NAMESPACE,
-                "labels": {
-                    **metadata["labels"],
-                    "kubernetes.io/service-name": metadata["name"],
-                },
-                "ownerReferences": [],
-            },
-            "addressType": "IPv4",
-            "ports": [{"name": "http", "port": labels.ENGINE_PORT}],
-            "endpoints": [
-                {
-                    "addresses": [address.replace("127.0.3.", "192.0.2.")],
-                    "conditions": {"ready": True},
-                }
-                for address in addresses
-            ],
-        }
-        name = metadata["name"]
-        if self._told.get(name) != body:
-            await self.client.apply(SLICE, body)
-            self._told[name] = body
-
-    async def _delete(self, pod: JSON) -> None:
-        path = POD.path(NAMESPACE, pod["metadata"]["name"])
-        # It may have gone before its end was told.
-        with contextlib.suppress(NotFound):
-            await self.client.request("end", POD, "DELETE", path, query={"gracePeriodSeconds": "0"})
-        self._objects.store(POD).drop(pod)
-
-
-_names = itertools.count()
-
-
-def _of(thing: JSON) -> str:
-    """What a pod and its Deployment have in common."""
-    own = thing["metadata"]["labels"]
-    return f"{own[labels.NAME]}/{own[labels.COMPONENT]}/{own.get(labels.REVISION, '')}"
 
 
 def gateway_address(name: str, number: int) -> str:

@@ -113,9 +113,9 @@ class SoakWorld(Loopback):
             "spec": a_spec(),
         }
         await self.client.create(SPECULATIVE_DEPLOYMENT, body)
-        for work in (self._follow(), self._keep_operator()):
-            task = asyncio.create_task(work)
-            self._stack.callback(task.cancel)
+        self._play()
+        keeping = asyncio.create_task(self._keep_operator())
+        self._stack.callback(keeping.cancel)
         for number in range(GATEWAYS):
             await self._start_gateway(0, number, self.api.url)
         await self.member.until(self.member.is_serving)
