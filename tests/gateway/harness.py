@@ -295,7 +295,22 @@ class Gateway:
             lambda: self.state(member), lambda state: state is not None and condition(state), what
         )
         assert found is not None
+        await self.until_all_threads_follow()
         return found
+
+    async def until_all_threads_follow(self) -> None:
+        """Waits until the thread that answers uses what Envoy says that it uses.
+
+        Its main thread says so, and has handed it on by then; the one other thread (see
+        `CONCURRENCY`) takes it before it ends a connection that begins now.
+        """
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                writer.write_eof()
+                await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
+            finally:
+                writer.close()
 
     async def status_of(self, path: str) -> int:
         """Status of one of the agent's paths; 0 where it does not answer."""

@@ -62,6 +62,7 @@ class Edge:
             return {n: gateway.Access.model_validate(it) for n, it in kept["accesses"].items()}
 
         await eventually(used, lambda seen: seen == wanted, "it is in force")
+        await self.gateway.until_all_threads_follow()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

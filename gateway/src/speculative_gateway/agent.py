@@ -81,6 +81,9 @@ class Agent:
         self._retry_at = 0.0
         self._mismatch = ""
         """What Envoy did not take, until it takes the next."""
+        self._locked: frozenset[str] = frozenset()
+        """Members that let in nobody, see `Wanted.locked`: from when that is wanted until Envoy
+        was seen to use the keys that came."""
         self._uncertified = settings.tls_directory is not None
         """TLS is asked for and Envoy has loaded no certificate."""
         self._stopping = False
@@ -100,7 +103,7 @@ class Agent:
     @property
     def _closed(self) -> bool:
         """Nobody would get an answer here, or should not ask any more."""
-        return self._wants.locked or self._stopping or self._uncertified
+        return "" in self._locked or self._stopping or self._uncertified
 
     @property
     def alive(self) -> bool:
@@ -179,6 +182,7 @@ class Agent:
             await self._meet()
         observation, on_disk = self._observation, self._applier.on_disk()
         wanted = self._wants.wanted(observation, on_disk)
+        self._locked |= wanted.locked
         same = not wanted.is_new and on_disk == wanted.configuration
         if same or now < self._retry_at:
             await self._meet()
@@ -202,6 +206,7 @@ class Agent:
         if self._settings.tls_directory is not None:
             self._uncertified = await self._admin.certificates() == 0
         self._verified_at = now
+        self._locked = wanted.locked
         self._mismatch = ""
         if not wanted.is_known:
             return
@@ -306,7 +311,7 @@ class Agent:
                 update={
                     "owner_uid": share.owner_uid if seen else "",
                     "sequence": share.sequence if seen else -1,
-                    "ready": whole.ready and share.sequence >= 0 and not share.locked,
+                    "ready": whole.ready and share.sequence >= 0 and name not in self._locked,
                     "clusters": named(clusters, share.names),
                     "error": share.error or whole.error,
                 }

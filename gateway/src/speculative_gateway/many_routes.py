@@ -71,7 +71,7 @@ class ManyRoutes:
         """Texts that Envoy did not take, and when (monotonic)."""
         self._one_by_one = False
         self._problems: dict[str, str] = {}
-        self.locked = False
+        self._locked: frozenset[str] = frozenset()
 
     @property
     def routes(self) -> Mapping[str, gateway.Route]:
@@ -97,7 +97,7 @@ class ManyRoutes:
 
     def wanted(self, observation: Observation | None, on_disk: Configuration) -> Wanted:
         """See `Wants`."""
-        as_it_is = Wanted(on_disk, is_known=self._last is not None)
+        as_it_is = Wanted(on_disk, is_known=self._last is not None, locked=self._locked)
         if observation is None:
             return as_it_is
         if observation.problem:
@@ -118,8 +118,8 @@ class ManyRoutes:
         self._told(before)
         self._one_by_one = self._one_by_one and bool(self._tried)
         accesses = {each.owner_uid: self._guards[each.name].access for each in shared.members}
-        self._next = InUse(shared, routes, accesses)
-        return Wanted(configuration, is_new=self._next != self._last)
+        self._next, self._locked = InUse(shared, routes, accesses), self._who_is_locked()
+        return Wanted(configuration, is_new=self._next != self._last, locked=self._locked)
 
     def _shared(self, observation: Observation) -> gateway.SharedGateway | None:
         """What belongs to the gateway; the last one where the newest is missing or unusable."""
@@ -195,8 +195,12 @@ class ManyRoutes:
                 guard = Guard(access, keys, self._credentials.key_set(access.auth))
                 self._note(member.name, keys.problem, guard.key_set.problem)
             found[member.name] = guard
-        self.locked = bool(found) and all(each.is_locked for each in found.values())
         return found
+
+    def _who_is_locked(self) -> frozenset[str]:
+        found = {name for name, guard in self._guards.items() if guard.is_locked}
+        whole = {GATEWAY} if found and len(found) == len(self._guards) else set()
+        return frozenset(found | whole)
 
     def _possible(
         self, member: gateway.Member, wanted: gateway.Access, observation: Observation
@@ -286,7 +290,6 @@ class ManyRoutes:
             share = Share(
                 error=self._problems.get(name, "") or common,
                 names={},
-                locked=name in self._guards and self._guards[name].is_locked,
             )
             if route is not None:
                 share = replace(

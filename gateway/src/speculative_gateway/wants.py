@@ -32,6 +32,9 @@ class Wanted:
     """Whether something else than before is in use once it does."""
     is_known: bool = True
     """Whether anything is to be in use: false before the first route."""
+    locked: frozenset[str] = frozenset()
+    """Members, as in `Wants.shares`, of whom keys are asked and there are none; under an empty
+    name: nobody is let in, to whatever is here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,10 @@ class Share:
     error: str = ""
     names: Mapping[str, str] | None = None
     """None: every revision, each under its own hash."""
-    locked: bool = False
-    """Keys are asked for by this one and there are none."""
 
 
 class Wants(Protocol):
     """Decides what to hold."""
-
-    locked: bool
-    """Keys are asked for and there are none: nobody is let in, to whatever is here."""
 
     @property
     def routes(self) -> Mapping[str, gateway.Route]:
@@ -96,7 +94,7 @@ class OneRoute:
         self._next: tuple[gateway.Route, Configuration] | None = None
         self._refusal = ""
         """Why the newest observation is not used as it is."""
-        self.locked = False
+        self._locked: frozenset[str] = frozenset()
 
     @property
     def routes(self) -> Mapping[str, gateway.Route]:
@@ -109,7 +107,7 @@ class OneRoute:
 
     def wanted(self, observation: Observation | None, on_disk: Configuration) -> Wanted:
         """See `Wants`."""
-        as_it_is = Wanted(on_disk, is_known=self._last is not None)
+        as_it_is = Wanted(on_disk, is_known=self._last is not None, locked=self._locked)
         if observation is None:
             return as_it_is
         endpoints, problem, route = observation.endpoints, observation.problem, self._last
@@ -135,7 +133,7 @@ class OneRoute:
             route = route.model_copy(update={"auth": auth})
             keys = self._credentials.keys(route.auth, observation.secrets)
             found = self._credentials.key_set(route.auth)
-            self.locked = route.auth is not None and not (keys.by_client or found.text)
+            is_locked = route.auth is not None and not (keys.by_client or found.text)
             problem = "; ".join(
                 each for each in (problem, why, keys.problem, found.problem) if each
             )
@@ -151,8 +149,8 @@ class OneRoute:
             self._refusal = said(str(refusal), self._refusal)
             return as_it_is
         self._refusal = said(problem, self._refusal)
-        self._next = (route, wanted)
-        return Wanted(wanted, is_new=route != self._last)
+        self._next, self._locked = (route, wanted), frozenset({""} if is_locked else ())
+        return Wanted(wanted, is_new=route != self._last, locked=self._locked)
 
     def took(self) -> str:
         """See `Wants`."""
