@@ -4,7 +4,9 @@ Without a cluster: a real API server, the operator's program, and gateways (real
 Envoy, real agent) on loopback addresses, each with the ports it has in a pod. What
 a cluster has beside that is played here: Deployments get pods that are ready at
 once, Services get EndpointSlices. With `--cluster`, the local cluster of
-`make cluster-up` with simulated workers; everything then is real. With
+`make cluster-up` with simulated workers; everything then is real. With `--played`
+gateways and workers are only answers: what the operator and the API server need where
+no Envoy takes their processors, without `weight_zero`. With
 `--rollouts 16`, so many resources are aborted at the same moment, again and again.
 
 Per abort, in milliseconds from the moment the annotation was sent:
@@ -38,6 +40,7 @@ from bench.asked import PATIENCE_SECONDS, POLL_SECONDS, Asked, of_all
 from bench.ending import unwind_on_sigterm
 from bench.loopback import Loopback
 from bench.on_cluster import on_cluster
+from bench.on_played_pods import on_played_pods
 
 from speculative_api.labels import ABORT, RETRY
 
@@ -61,7 +64,7 @@ class Times:
     def report(self) -> dict[str, Any]:
         return {
             "written": _figures(self.written),
-            "weight_zero": _figures(self.weight_zero),
+            "weight_zero": _figures(self.weight_zero) if self.weight_zero else {},
             "observed": _figures(self.observed),
         }
 
@@ -90,7 +93,8 @@ async def one_abort(member: Asked, number: int, times: Times, *, rollouts: int) 
     began = loop.time()
     await member.annotate({ABORT: f"{canary}@{number}"})
     times.written.append(1000 * (await written - began))
-    times.weight_zero.append(1000 * (await zero - began))
+    if (at_zero := await zero) is not None:
+        times.weight_zero.append(1000 * (at_zero - began))
     observed = await member.until_observed(canary)
     times.observed.append(1000 * (observed - began))
     await member.until_removed(canary)
@@ -108,15 +112,15 @@ async def measured(
     """Aborts, one of each member at the same moment, until there are so many or it is time."""
     until = asyncio.get_running_loop().time() + 60 * minutes
     for number in itertools.count():
-        if len(times.weight_zero) >= aborts or asyncio.get_running_loop().time() >= until:
+        if len(times.observed) >= aborts or asyncio.get_running_loop().time() >= until:
             break
         await of_all(f"round {number}: canaries", members, Asked.canary_with_weight)
         async with asyncio.timeout(PATIENCE_SECONDS):
             each = (one_abort(m, number, times, rollouts=len(members)) for m in members)
             await asyncio.gather(*each)
         print(
-            f"\r{len(times.weight_zero)}/{aborts}  weight 0 after {times.weight_zero[-1]:6.1f} ms, "
-            f"seen after {times.observed[-1]:6.1f} ms",
+            f"\r{len(times.observed)}/{aborts}  written after {times.written[-1]:6.1f} ms, seen "
+            f"everywhere after {times.observed[-1]:6.1f} ms",
             end="",
             flush=True,
         )
@@ -130,6 +134,7 @@ async def main() -> None:
     parser.add_argument("--gateways", type=int, default=2)
     parser.add_argument("--rollouts", type=int, default=1, help="aborted at the same moment")
     parser.add_argument("--cluster", action="store_true", help="on the local cluster")
+    parser.add_argument("--played", action="store_true", help="gateways are only answers")
     parser.add_argument("--minutes", type=float, default=math.inf, help="for so long at most")
     parser.add_argument("--resume", action="store_true", help="adds to what is known of the case")
     arguments = parser.parse_args()
@@ -140,6 +145,9 @@ async def main() -> None:
         if arguments.cluster:
             world = on_cluster(arguments.gateways, arguments.rollouts)
             members = await stack.enter_async_context(world)
+        elif arguments.played:
+            alone = on_played_pods(arguments.gateways, arguments.rollouts)
+            members = await stack.enter_async_context(alone)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abort-")))
             loopback = Loopback(folder, arguments.gateways, arguments.rollouts)
@@ -155,7 +163,7 @@ async def main() -> None:
 
 
 def _name(arguments: argparse.Namespace) -> str:
-    where = "cluster" if arguments.cluster else "loopback"
+    where = "cluster" if arguments.cluster else "played" if arguments.played else "loopback"
     return f"{where}, {arguments.gateways} gateways, {arguments.rollouts} in step"
 
 

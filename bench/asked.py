@@ -38,8 +38,8 @@ class Asked(ABC):
     """The resources of the namespace, and their routes."""
 
     @abstractmethod
-    async def until_weight_zero(self, revision: str, *, every: float) -> float:
-        """When the last Envoy gave it nothing (loop time), asked so often."""
+    async def until_weight_zero(self, revision: str, *, every: float) -> float | None:
+        """When the last Envoy gave it nothing (loop time), asked so often; None without Envoys."""
 
     async def annotate(self, annotations: dict[str, str]) -> None:
         """A person's word."""

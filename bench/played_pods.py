@@ -148,7 +148,8 @@ class PlayedPods:
                 hash=backend.hash,
                 weight=backend.weight,
                 endpoints=1,
-                active=1,
+                # Who gets no more ends what it has, as fast as it can.
+                active=int(backend.weight > 0),
                 responses={"2xx": answered},
             )
             for backend in backends

@@ -111,6 +111,24 @@ async def test_a_persons_word_comes_before_looks_that_are_due_but_not_before_tho
     assert [name for _, name in passes.keys] == ["waits", "aborted", "a", "b", "c"]
 
 
+async def test_a_persons_word_waits_for_no_pass_of_others() -> None:
+    """All of those may be waiting for pods that do not answer."""
+    passes = Passes()
+    passes.block = asyncio.Event()
+    async with running(passes, workers=2) as queue:
+        for number in range(4):
+            queue.wake(("llm", str(number)))
+        await until(lambda: passes.running == 2)
+        queue.wake(CHAT, True)
+        await until(lambda: passes.keys[-1] == CHAT)
+        assert passes.running == 3
+        # nor is one in two lanes at once
+        queue.wake(CHAT, True)
+        passes.block.set()
+        await until(lambda: passes.keys.count(CHAT) == 2 and not len(queue))
+        assert sorted(passes.keys).count(("llm", "3")) == 1
+
+
 async def test_a_persons_word_waits_for_no_burst_also_during_a_pass() -> None:
     passes = Passes()
     passes.block = asyncio.Event()

@@ -87,6 +87,7 @@ class Operation:
         self._companions = Companions(self.stores[SPECULATIVE_DEPLOYMENT.kind])
         self._may_list = asyncio.Event()
         self._queue: Queue | None = None
+        self._reconciler: Reconciler | None = None
         self._passes: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         telemetry.resources.set_function(lambda: len(self._own_keys()))
@@ -96,6 +97,8 @@ class Operation:
         others = self._companions.woken_by(key, by_a_person=by_a_person)
         if self._queue is not None and self._shard.owns(key[0]):
             self._queue.wake(key, by_a_person)
+            if by_a_person and self._reconciler is not None:
+                self._reconciler.hear(key)
             for other in others:
                 self._queue.wake(other, by_a_person)
 
@@ -141,12 +144,12 @@ class Operation:
             wake=self.wake,
         )
         queue = Queue(lambda key: self._look(reconciler, key), workers=self._settings.workers)
-        self._queue = queue
+        self._queue, self._reconciler = queue, reconciler
         for key in sorted(self._own_keys()):
-            queue.wake(key, True)
+            queue.wake(key)
         for key in filter(is_gateway, self.stores[CONFIG_MAP.kind].keys()):
             if self._shard.owns(key[0]):
-                queue.wake(key, True)
+                queue.wake(key)
         self._passes = asyncio.get_running_loop().create_task(
             self._work(queue, reconciler), name="passes"
         )
@@ -200,7 +203,7 @@ class Operation:
 
     async def end(self) -> None:
         """Ends the passes; one that is cut off heals on the next start."""
-        passes, self._passes, self._queue = self._passes, None, None
+        passes, self._passes, self._queue, self._reconciler = self._passes, None, None, None
         if passes is not None:
             await _ended([passes])
         await self._doorbell.close()

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from speculative_api.conditions import ConditionType, Reason
-from speculative_api.v1alpha1 import AnalysisSource, Condition
+from speculative_api.v1alpha1 import Condition
+from speculative_operator.asking import Asking
 from speculative_operator.cluster.apply import Applier, Outcome, leftovers, versions, words_of
 from speculative_operator.cluster.client import Client
 from speculative_operator.cluster.companions import gateway_key, is_gateway
@@ -33,16 +34,15 @@ from speculative_operator.desired import objects
 from speculative_operator.desired.inputs import inputs_of
 from speculative_operator.drifts import Drifts
 from speculative_operator.errors import Refused
-from speculative_operator.gather import Stores, gather, targets_of
+from speculative_operator.gather import Stores, gather
 from speculative_operator.judging import Judging
 from speculative_operator.metrics.doorbell import Doorbell
-from speculative_operator.metrics.pages import FromPrometheus, Pages
+from speculative_operator.metrics.pages import Pages
 from speculative_operator.metrics.prometheus import Queries
 from speculative_operator.metrics.source import Source
 from speculative_operator.notifications import with_pending
 from speculative_operator.notify import Notifier
 from speculative_operator.readings import Readings, status_of
-from speculative_operator.rollout.asking import is_abort_waiting
 from speculative_operator.rollout.blocked import waits_for_room
 from speculative_operator.rollout.decide import decide
 from speculative_operator.scaledown import announce_costs
@@ -56,8 +56,6 @@ from speculative_operator.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-QUIET_SCRAPE_SECONDS: Final = 15.0
-"""Time between two questions to the pods of a resource where nothing is going on."""
 WAITING_SECONDS: Final = 2.0
 """Next look while something on its way out is in the way; its end also wakes a pass."""
 NEWS_SECONDS: Final = 30.0
@@ -74,7 +72,6 @@ class _Memory:
     conflicts: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     published_at: float = float("-inf")
-    asked_at: float = float("-inf")
     news: NodeNews | None = None
     news_asked_at: float = float("-inf")
     settled: tuple[object, ...] | None = None
@@ -100,7 +97,6 @@ class Reconciler:
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._pages = pages
         self._notifier = notifier
         self._doorbell = doorbell
         self._stores = stores
@@ -121,6 +117,7 @@ class Reconciler:
         self._readings = Readings()
         self._memories: dict[Key, _Memory] = {}
         known = (self._specs, self._readings)
+        self._asking = Asking(stores, source, pages, *known)
         self._shared = SharedGateways(stores, self._applier, settings, *known, wake=wake)
 
     async def look(self, key: Key) -> float | None:
@@ -135,6 +132,7 @@ class Reconciler:
             self._listen(key, None)
             self._judging.forget(key)
             self._readings.forget(key)
+            self._asking.forget(key)
             return None
         uid = uid_of(parent)
         if leftovers(self._stores, key, uid):
@@ -142,8 +140,8 @@ class Reconciler:
         memory = self._memories.get(key)
         if memory is None or memory.uid != uid:
             memory = self._memories[key] = _Memory(uid)
-        source = self._source_of(key, parent)
-        await self._ask(key, parent, memory, source)
+        source = self._asking.source_of(key, parent)
+        await self._asking.ask(key, parent, source)
         # Asking takes time: what came in meanwhile counts.
         parent = self._parent(key)
         if parent is None or uid_of(parent) != uid:
@@ -225,35 +223,9 @@ class Reconciler:
         if self._notifier is not None:
             self._notifier.offer(snapshot, decision.status.pending_notifications)
 
-    def _source_of(self, key: Key, parent: JSON) -> Source:
-        """Whom the spec wants to be asked about engines."""
-        found = self._specs.read(key, parent.get("spec", {}))
-        if self._pages is None or isinstance(found, Unreadable):
-            return self._source
-        analysis = found.spec.rollout.analysis
-        if analysis.source is not AnalysisSource.PROMETHEUS:
-            return self._source
-        return FromPrometheus(self._source, self._pages, key, analysis)
-
-    async def _ask(self, key: Key, parent: JSON, memory: _Memory, source: Source) -> None:
-        """Asks the pods in every pass while something moves, else each 15 s."""
-        now = asyncio.get_running_loop().time()
-        status = self._readings.status(key, parent)
-        shared, config_maps = gateway_key(key[0], parent) is not None, self._stores[CONFIG_MAP.kind]
-        route = self._readings.route(key, config_maps, memory.uid, shared=shared)
-        if is_abort_waiting(status, parent["metadata"].get("annotations") or {}):
-            # No answer of a pod changes what is to be done, and one that hangs would delay it.
-            return
-        targets = list(targets_of(self._stores, key))
-        states = [source.state(t.uid) for t in targets if t.role == "gateway"]
-        lags = any(s is None or route is None or s.sequence != route.sequence for s in states)
-        starting = status.stable is None or status.stable.available_at is None
-        moves = bool(status.canary or status.guard or status.retiring or starting or lags)
-        moves = moves or status.idle is not None
-        moves = moves or (status.preflight is not None and status.preflight.outcome is None)
-        if moves or now - memory.asked_at >= QUIET_SCRAPE_SECONDS:
-            memory.asked_at = now
-            await source.ask(targets)
+    def hear(self, key: Key) -> None:
+        """A person changed something of it: a pass that asks its pods may have to hurry."""
+        self._asking.hear(key)
 
     def _listen(self, key: Key, snapshot: Snapshot | None) -> None:
         """While pods are released, whoever asks first is heard of at once."""

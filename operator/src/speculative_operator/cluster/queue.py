@@ -2,7 +2,9 @@
 
 `wake` marks a key; a wake-up during its pass makes one more pass. A failed
 pass waits longer each time; only a change by a person cuts that wait short, so
-that our own writes can't feed a loop (zalando-incubator/kopf#223).
+that our own writes can't feed a loop (zalando-incubator/kopf#223). What a person
+asks for also has a lane of its own: all other passes may be waiting for pods that
+do not answer.
 """
 
 import asyncio
@@ -22,12 +24,19 @@ Work = Callable[[Key], Awaitable[float | None]]
 
 _AHEAD_SECONDS = 0.001
 _PERSON_AHEAD_SECONDS = 1.0
-"""A person's word, an abort, comes before passes that were due for less than that; who waits for
-longer is not passed over by however many of them."""
+"""In the lane of all, a person's word, an abort, comes before passes that were due for less than
+that; who waits for longer is not passed over by however many of them."""
+
+
+LANES_OF_PERSONS = 2
+"""Few: side by side a busy API server answers the first of many aborts no sooner than the last."""
 
 
 class Queue:
-    """Runs `work` for due keys on `workers` tasks; times are seconds."""
+    """Runs `work` for due keys on `workers` tasks, and on a few more what persons ask for.
+
+    Times are seconds.
+    """
 
     def __init__(
         self,
@@ -51,6 +60,8 @@ class Queue:
         self._on_failure = on_failure
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
+        self._asked_for: dict[Key, None] = {}
+        """Due because of a person, in that order."""
         self._running: dict[Key, float] = {}
         self._dirty: dict[Key, bool] = {}
         """Woken during their pass, and whether by a person."""
@@ -75,10 +86,12 @@ class Queue:
         if key in self._running:
             self._dirty[key] = self._dirty.get(key, False) or by_a_person
         elif key not in self._failures:
-            self._schedule(key, self._soon(by_a_person))
+            self._schedule_soon(key, by_a_person)
 
-    def _soon(self, by_a_person: bool) -> float:
-        return -_PERSON_AHEAD_SECONDS if by_a_person else self._settle
+    def _schedule_soon(self, key: Key, by_a_person: bool) -> None:
+        if by_a_person:
+            self._asked_for[key] = None
+        self._schedule(key, -_PERSON_AHEAD_SECONDS if by_a_person else self._settle)
 
     def hasten(self, key: Key) -> None:
         """Its pass comes before those that are due by now."""
@@ -101,11 +114,13 @@ class Queue:
         """Works until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
-                group.create_task(self._worker())
+                group.create_task(self._worker(self._next))
+            for _ in range(LANES_OF_PERSONS):
+                group.create_task(self._worker(self._next_asked_for))
 
-    async def _worker(self) -> None:
+    async def _worker(self, following: Callable[[], Awaitable[Key]]) -> None:
         while True:
-            key = await self._next()
+            key = await following()
             await self._pass(key)
             # A pass over an unchanged world waits for nothing: after a start a thousand of them in
             # a row would keep the Lease from its renewal, and an edited resource from its answer.
@@ -115,14 +130,23 @@ class Queue:
         while True:
             wait = self._seconds_until_due()
             if wait is not None and wait <= 0:
-                _, key = heapq.heappop(self._heap)
-                del self._due[key]
-                self._running[key] = _now()
-                return key
+                return self._begun(self._heap[0][1])
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
+
+    async def _next_asked_for(self) -> Key:
+        while not self._asked_for:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._begun(next(iter(self._asked_for)))
+
+    def _begun(self, key: Key) -> Key:
+        del self._due[key]
+        self._asked_for.pop(key, None)
+        self._running[key] = _now()
+        return key
 
     def _seconds_until_due(self) -> float | None:
         """Until the earliest key is due; None when none is."""
@@ -151,8 +175,8 @@ class Queue:
             self._running.pop(key, None)
         by_a_person = self._dirty.pop(key, None)
         if by_a_person is not None and key not in self._failures:
-            following = self._soon(by_a_person)
-        if following is not None:
+            self._schedule_soon(key, by_a_person)
+        elif following is not None:
             self._schedule(key, following)
 
     def _failed(self, key: Key, error: Exception) -> float:
