@@ -58,7 +58,7 @@ check: .venv/synced  ## format, lint, types, import rules, generated files
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
-	$(BIN)/mypy -p e2e.cluster
+	$(BIN)/mypy -p e2e.cluster -p bench
 	$(COMPILED) $(BIN)/lint-imports
 	$(COMPILED) $(BIN)/python -m speculative_api --check $(GENERATED)
 

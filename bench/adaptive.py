@@ -124,7 +124,11 @@ class Engine:
 def engines(workload: Workload, arguments: argparse.Namespace) -> Iterator[dict[str, Engine]]:
     """One without and one with speculation."""
     models = Path(arguments.models)
-    options = {"max_model_len": 512, "max_num_seqs": 16, "enable_prefix_caching": False}
+    options: dict[str, Any] = {
+        "max_model_len": 512,
+        "max_num_seqs": 16,
+        "enable_prefix_caching": False,
+    }
     options |= {"disable_log_stats": False}
     if arguments.clock == "cpu":
         options |= {"dtype": "float32", "enforce_eager": True}

@@ -60,8 +60,9 @@ class DisturbedApi:
         application = web.Application(client_max_size=LONGEST_BODY)
         application.router.add_route("*", "/{path:.*}", self._handle)
         # Else what is deaf for good outlives a client that gave up.
-        cancelled = {"handler_cancellation": True, "shutdown_timeout": 0.1}
-        runner = web.AppRunner(application, access_log=None, **cancelled)
+        runner = web.AppRunner(
+            application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "localhost", self.port, ssl_context=tls)

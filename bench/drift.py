@@ -62,7 +62,7 @@ def hours_to_alarm(scenario: Scenario, seed: int) -> float | None:
         rest = (1 - scenario.correlation**2) ** 0.5
         wander = scenario.correlation * wander + rest * chance.gauss(0, NOISE)
         share = 1.0 if began is None else scenario.share((world.at - began) / 3600)
-        return BASE * share * (1 + wander)
+        return float(BASE * share * (1 + wander))
 
     world.rate = rate
     while world.look(BLOCK_SECONDS).baseline is None:

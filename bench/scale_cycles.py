@@ -8,6 +8,7 @@ caches that are not full yet. A leak goes on: the slope of the second half says 
 
 import asyncio
 import statistics
+from functools import partial
 
 from bench.operator_process import Operator, until
 from bench.scale_world import CREATORS, a_parent, in_parallel
@@ -65,7 +66,7 @@ async def _lives(client: Client, names: list[str]) -> None:
         body = a_parent("operated", name)
         parents.append(await client.create(SPECULATIVE_DEPLOYMENT, body))
 
-    await in_parallel(((lambda name=name: created(name)) for name in names), CREATORS)
+    await in_parallel((partial(created, name) for name in names), CREATORS)
     selector = f"{labels.NAME} in ({','.join(names)})"
 
     async def complete() -> bool:

