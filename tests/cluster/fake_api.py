@@ -30,6 +30,8 @@ class FakeApi:
         self.refuse = 0
         """Answer the next so many requests with 503; -1: all."""
         self.hang = False
+        self.page = b""
+        """What every question is answered with, and 200: a proxy's page, or half of an answer."""
         self.requests: list[tuple[str, str]] = []
         self._history: list[JSON] = []
         """Every event, for watches that begin before it."""
@@ -81,6 +83,8 @@ class FakeApi:
         if self.refuse:
             self.refuse -= 1 if self.refuse > 0 else 0
             return web.json_response({"message": "not now", "code": 503}, status=503)
+        if self.page:
+            return web.Response(body=self.page)
         if request.query.get("watch"):
             return await self._watch(request)
         path = request.path

@@ -1,17 +1,19 @@
 """Answers become errors of our own tree; requests end in time; merge patches replace."""
 
+import json
 from typing import Any
 
 import pytest
 from tests.cluster.fake_api import a_client, a_fake_api
 
 from speculative_operator.cluster.resources import CONFIG_MAP, DEPLOYMENT, SPECULATIVE_DEPLOYMENT
-from speculative_operator.cluster.wire import error_of, replacing
+from speculative_operator.cluster.wire import error_of, event_of, replacing
 from speculative_operator.errors import (
     ApiError,
     Conflict,
     Gone,
     NotFound,
+    NotReadable,
     Refused,
     Unavailable,
 )
@@ -107,3 +109,34 @@ def merged(old: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         else:
             found[key] = value
     return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"<html>",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"type": "ADDED"}',
+        b'{"type": "ADDED", "object": null}',
+        b'{"type": "ADDED", "object": []}',
+        b'{"type": "ADDED", "object": {}}',
+        b'{"type": "ADDED", "object": {"metadata": null}}',
+        b'{"type": "ERROR", "object": null}',
+        b'{"type": "ERROR", "object": {"code": "x"}}',
+        b'{"type": "ERROR", "object": {"code": null}}',
+    ],
+)
+def test_a_line_that_is_no_event_ends_the_watch_and_nothing_else(line: bytes) -> None:
+    with pytest.raises(NotReadable, match="not an event"):
+        event_of(line, "/x")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(410, Gone), (429, Unavailable), (500, Unavailable), (403, Refused)]
+)
+def test_an_error_on_a_watch_is_its_error(code: int, expected: type[ApiError]) -> None:
+    line = json.dumps({"type": "ERROR", "object": {"code": code, "message": "why"}}).encode()
+    with pytest.raises(expected, match="why"):
+        event_of(line, "/x")

@@ -132,6 +132,36 @@ async def test_relist_wakes_owners_of_what_vanished_while_away() -> None:
             assert set(reflector.store.of(("llm", "chat"))) == {"chat-evidence"}
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<html><body>Log in to the network</body></html>",
+        b'{"kind": "List", "metadata": {"resourceVersion": "9"}, "items": [{"meta',
+        b"{}",
+        b"[]",
+        b'{"kind": "Status", "status": "Success", "metadata": {}}',
+        b'{"metadata": {}, "items": []}',
+        b'{"metadata": {"resourceVersion": "9"}, "items": {}}',
+    ],
+)
+async def test_a_page_that_is_no_list_makes_nothing_vanish(page: bytes) -> None:
+    """With 200, from a proxy in between: else every resource and pod would be gone."""
+    async with a_fake_api() as fake:
+        fake.put(f"{PARENT}/chat", a_parent())
+        woken = Woken()
+        async with running(fake, woken) as reflector:
+            await until(lambda: fake.watching)
+            fake.page = page
+            seen = len(lists(fake))
+            fake.cut()
+            await until(lambda: len(lists(fake)) >= seen + 2)
+            assert ("llm", "chat") in reflector.store.keys()  # noqa: SIM118
+            assert len(woken) == 1
+            fake.page = b""
+            fake.put(f"{PARENT}/chat", a_parent(generation=2))
+            await until(lambda: len(woken) == 2)
+
+
 async def test_server_that_ends_every_watch_is_not_hammered() -> None:
     async with a_fake_api() as fake:
         fake.mode = "ends"

@@ -35,6 +35,8 @@ class Api:
         self.watching = asyncio.Event()
         self.denied = True
         """Whether reading Secrets is not granted."""
+        self.pages: list[bytes] = []
+        """What the next lists of slices are answered with, and 200: a proxy's page, or half."""
         self.forbidden = ""
         """Name of one that is not, beside others that are."""
 
@@ -46,6 +48,8 @@ class Api:
         if request.path == SECRETS and (self.denied or forbidden):
             return web.json_response({"message": "forbidden"}, status=403)
         if "watch" not in query:
+            if self.pages and request.path == SLICES:
+                return web.Response(body=self.pages.pop(0))
             return web.json_response(
                 {"metadata": {"resourceVersion": "1"}, "items": self.items[request.path]}
             )
@@ -111,6 +115,32 @@ def a_slice(name: str, *addresses: str, **conditions: bool) -> dict[str, Any]:
         "addressType": "IPv4",
         "endpoints": [{"addresses": [each], "conditions": conditions} for each in addresses],
     }
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<html><body>Log in to the network</body></html>",
+        b'{"metadata": {"resourceVersion": "9"}, "items": [{"meta',
+        b"{}",
+        b"[]",
+        b'{"metadata": {}, "items": []}',
+        b'{"metadata": {"resourceVersion": "9"}, "items": [{}]}',
+    ],
+)
+async def test_a_page_that_is_no_list_leaves_every_endpoint(page: bytes, tmp_path: Path) -> None:
+    async with an_api() as api, aclosing(observations(api, tmp_path)) as seen:
+        api.items[MAPS] = [a_map("{}")]
+        api.items[SLICES] = [a_slice("s", "10.0.0.1")]
+        before = await anext(seen)
+        assert before.endpoints == {"chat-a": (Endpoint("10.0.0.1"),)}
+        await asyncio.wait_for(api.watching.wait(), 10)
+        api.pages = [page]
+        # no event either, after which it is listed anew
+        api.watches[SLICES].put_nowait({"what": "ever"})
+        api.items[SLICES] = [a_slice("s", "10.0.0.2")]
+        assert (await anext(seen)).endpoints == {"chat-a": (Endpoint("10.0.0.2"),)}
+        assert not api.pages
 
 
 async def test_only_what_belongs_to_the_resource_is_asked_for(tmp_path: Path) -> None:

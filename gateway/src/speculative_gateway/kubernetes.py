@@ -184,13 +184,12 @@ class FromKubernetes:
         """Replaces the store; returns the version to watch from."""
         timeout = aiohttp.ClientTimeout(total=LIST_SECONDS)
         async with session.get(self._url(kind), headers=self._headers(), timeout=timeout) as answer:
-            body = await answer.json()
+            text = await answer.read()
             if answer.status == 403:
-                raise Forbidden(f"list {kind}: {body.get('message', '')}")
+                raise Forbidden(f"list {kind}: {text[:500]!r}")
             if answer.status != 200:
-                raise ApiError(f"list {kind}: {answer.status} {body.get('message', '')}")
-        self._stores[kind] = {each["metadata"]["name"]: each for each in body["items"]}
-        version: str = body["metadata"]["resourceVersion"]
+                raise ApiError(f"list {kind}: {answer.status} {text[:500]!r}")
+        self._stores[kind], version = _listed(text, kind)
         return version
 
     async def _stream(
@@ -215,14 +214,11 @@ class FromKubernetes:
             if answer.status != 200:
                 raise ApiError(f"watch {kind}: {answer.status}")
             async for line in answer.content:
-                event = json.loads(line)
-                changed = event["object"]
-                if event["type"] == "ERROR":
-                    raise ApiError(f"watch {kind}: {changed.get('message', '')}")
-                if event["type"] == "BOOKMARK":
+                event, changed = _told(line, kind)
+                if event == "BOOKMARK":
                     continue
                 name = changed["metadata"]["name"]
-                if event["type"] == "DELETED":
+                if event == "DELETED":
                     self._stores[kind].pop(name, None)
                 else:
                     self._stores[kind][name] = changed
@@ -236,6 +232,39 @@ class FromKubernetes:
         if self._cluster.token_file is None:
             return {}
         return {"Authorization": f"Bearer {self._cluster.token_file.read_text().strip()}"}
+
+
+def _listed(text: bytes, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
+    """Objects of a list, by name, and the version to watch from.
+
+    Raises:
+        ApiError: it is none, but a proxy's page or half of one.
+    """
+    try:
+        body = json.loads(text)
+        found = {each["metadata"]["name"]: each for each in body["items"] or ()}
+        version: str = body["metadata"]["resourceVersion"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ApiError(f"list {kind}: not a list: {text[:200]!r}") from error
+    return found, version
+
+
+def _told(line: bytes, kind: str) -> tuple[str, dict[str, Any]]:
+    """Type and object of an event that is no error.
+
+    Raises:
+        ApiError: it is one, or no event.
+    """
+    try:
+        event = json.loads(line)
+        what, changed = event["type"], event["object"]
+        if what not in ("BOOKMARK", "ERROR"):
+            changed["metadata"]["name"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ApiError(f"watch {kind}: not an event: {line[:200]!r}") from error
+    if what == "ERROR":
+        raise ApiError(f"watch {kind}: {changed}")
+    return what, changed
 
 
 def endpoints_of(slices: list[dict[str, Any]]) -> dict[str, tuple[Endpoint, ...]]:

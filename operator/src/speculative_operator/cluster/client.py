@@ -25,6 +25,7 @@ from speculative_operator.cluster.wire import (
     decoded,
     error_of,
     event_of,
+    page_of,
     replacing,
     selecting,
 )
@@ -158,7 +159,7 @@ class Client:
             raise Unavailable(f"{verb} {path}: {type(error).__name__} {error}") from error
         finally:
             self._observe(verb, resource.kind, status)
-        answer = decoded(text)
+        answer = decoded(text, status, f"{verb} {path}")
         if status >= 400:
             message = answer.get("message", text[:512].decode(errors="replace"))
             raise error_of(status, f"{verb} {path}: {status} {message}")
@@ -191,14 +192,14 @@ class Client:
         while True:
             path = resource.path(namespace)
             _, answer = await self.request("list", resource, "GET", path, query=query)
-            found = [item for item in answer.get("items") or [] if keep(item)]
+            page_items, version, following = page_of(answer, path)
+            found = [item for item in page_items if keep(item)]
             for item in found if resource is not SPECULATIVE_DEPLOYMENT else ():
                 item.get("metadata", {}).pop("managedFields", None)
             items += found
-            metadata = answer.get("metadata", {})
-            if not metadata.get("continue"):
-                return items, str(metadata.get("resourceVersion", ""))
-            query = query | {"continue": metadata["continue"]}
+            if not following:
+                return items, version
+            query = query | {"continue": following}
 
     async def watch(
         self,

@@ -56,13 +56,36 @@ def selecting(labels: str, fields: str) -> dict[str, str]:
     return {name: selector for name, selector in selectors.items() if selector}
 
 
-def decoded(text: bytes) -> JSON:
-    """The object in an answer; empty for whatever else it is, a proxy's page among others."""
+def decoded(text: bytes, status: int, request: str) -> JSON:
+    """The object in an answer; of one that is an error, empty for whatever else it is.
+
+    Raises:
+        NotReadable: it is said to be good and is no object: a proxy's page, or cut off. Taken
+            for an empty one, everything that was asked for would be gone.
+    """
     try:
         found = orjson.loads(text)
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = None
+    if isinstance(found, dict):
+        return found
+    if status < 400:
+        raise NotReadable(f"{request}: {status}, but no object: {text[:200]!r}")
+    return {}
+
+
+def page_of(answer: JSON, path: str) -> tuple[list[JSON], str, str]:
+    """Objects of one page of a list, its version, and where the next one goes on, if anywhere.
+
+    Raises:
+        NotReadable: it is no list.
+    """
+    said, items = answer.get("metadata"), answer.get("items")
+    metadata = said if isinstance(said, dict) else {}
+    version = metadata.get("resourceVersion")
+    if not (isinstance(version, str) and version and isinstance(items, list | None)):
+        raise NotReadable(f"list {path}: not a list: {str(answer)[:200]}")
+    return items or [], version, str(metadata.get("continue") or "")
 
 
 def event_of(line: bytes, path: str) -> tuple[str, JSON]:
@@ -74,10 +97,11 @@ def event_of(line: bytes, path: str) -> tuple[str, JSON]:
     """
     try:
         event: dict[str, Any] = orjson.loads(line)
-        kind, thing = event["type"], event["object"]
+        kind, thing = event["type"], dict(event["object"])
+        if kind != "ERROR":
+            dict(thing["metadata"])
+            return kind, thing
+        code = int(thing.get("code", 0))
     except (ValueError, KeyError, TypeError) as error:
         raise NotReadable(f"watch {path}: not an event: {line[:200]!r}") from error
-    if kind == "ERROR":
-        code = int(thing.get("code", 0))
-        raise error_of(code, f"watch {path}: {code} {thing.get('message', '')}")
-    return kind, thing
+    raise error_of(code, f"watch {path}: {code} {thing.get('message', '')}")
