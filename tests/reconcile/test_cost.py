@@ -22,10 +22,13 @@ from speculative_operator.cluster.resources import (
     WATCHED,
     Resource,
 )
+from speculative_operator.cluster.wire import error_of
+from speculative_operator.errors import Failing
 from speculative_operator.reconcile import Reconciler
 from speculative_operator.settings import Settings
 
 KEY = (NAMESPACE, NAME)
+WEBHOOK = "policy.example.com"
 
 
 class Accepting(Client):
@@ -34,6 +37,9 @@ class Accepting(Client):
     def __init__(self) -> None:
         super().__init__(Access("http://nowhere"))
         self.sent: Counter[str] = Counter()
+        self.events: list[JSON] = []
+        self.failing_kind = ""
+        """A webhook that has to be asked about it is down."""
         self.parent: JSON = {
             "metadata": {"name": NAME, "namespace": NAMESPACE, "uid": UID, "generation": 1},
             "spec": a_raw_spec(lanes={"native": {"replicas": 1}}),
@@ -52,6 +58,10 @@ class Accepting(Client):
         self, verb: str, resource: Resource, method: str, path: str, **settings: Any
     ) -> tuple[int, JSON]:
         self.sent[verb if resource.kind != "Event" else "event"] += 1
+        if resource.kind == self.failing_kind and method != "GET":
+            raise error_of(500, f'{verb} {path}: 500 failed calling webhook "{WEBHOOK}"')
+        if resource.kind == "Event":
+            self.events.append(settings["body"])
         if verb == "patch-status":
             self.parent = self.stamped(self.parent | {"status": settings["body"]["status"]})
             return 200, self.parent
@@ -134,3 +144,22 @@ async def test_edit_of_the_spec_is_acted_on(settled: World) -> None:
     settled.stores[SPECULATIVE_DEPLOYMENT.kind].put(parent)
     sent = await settled.passes(1)
     assert sent["apply"] == 1
+
+
+async def test_a_webhook_that_is_down_stops_its_own_kind_alone_and_is_told_once() -> None:
+    world = World()
+    world.client.failing_kind = "Service"
+    for _ in range(3):
+        with pytest.raises(Failing, match=WEBHOOK):
+            await world.passes(1)
+    made = {thing["kind"] for thing in world.children()}
+    assert {"Deployment", "ConfigMap", "ControllerRevision"} <= made
+    assert "Service" not in made
+    (told,) = [each for each in world.client.events if each["reason"] == "NotApplied"]
+    assert told["type"] == "Warning"
+    assert f'Service/{NAME}-gateway: failed calling webhook "{WEBHOOK}"' in told["message"]
+    # and when it is back there is nothing left to say
+    world.client.failing_kind = ""
+    await world.passes(3)
+    assert "Service" in {thing["kind"] for thing in world.children()}
+    assert len([each for each in world.client.events if each["reason"] == "NotApplied"]) == 1

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     VALID = "Valid"
     INVALID_SPEC = "InvalidSpec"
     NAME_CONFLICT = "NameConflict"
+    NOT_APPLIED = "NotApplied"
     STABLE_READY = "StableReady"
     STABLE_NOT_READY = "StableNotReady"
     FIRST_REVISION_FAILED = "FirstRevisionFailed"
@@ -102,6 +103,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.VALID: "The spec can be rendered.",
     Reason.INVALID_SPEC: "The spec contradicts itself; the message names the field and the remedy.",
     Reason.NAME_CONFLICT: "An object with a name we need exists and is not ours; it is left alone.",
+    Reason.NOT_APPLIED: "The API server fails at some objects (an admission webhook is down, "
+    "mostly); the others are made, and those are tried again.",
     Reason.STABLE_READY: "Every replica of the stable revision is ready.",
     Reason.STABLE_NOT_READY: "The stable revision has fewer ready replicas than asked for.",
     Reason.FIRST_REVISION_FAILED: "The only revision there is can never start; fix the spec.",

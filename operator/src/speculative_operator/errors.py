@@ -7,6 +7,7 @@ OperatorError
 │   ├── Gone          410: the watch's resourceVersion is too old, list again
 │   ├── Refused       400, 403, 422: the object will not be taken as it is
 │   └── Unavailable   no connection, timeout, 429 or 5xx: try again later
+│       ├── Failing   500 about some objects, after all others were written
 │       └── Silent    a watch without a byte for too long
 └── NotReadable       an object or an answer that does not have the expected shape
 """
@@ -42,6 +43,10 @@ class Refused(ApiError):
 
 class Unavailable(ApiError):
     """No connection, a timeout, 429 or 5xx."""
+
+
+class Failing(Unavailable):
+    """The server works and fails at some objects: an admission webhook that is down, mostly."""
 
 
 class Silent(Unavailable):

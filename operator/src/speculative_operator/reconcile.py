@@ -33,7 +33,7 @@ from speculative_operator.decision import Decision, Event
 from speculative_operator.desired import objects
 from speculative_operator.desired.inputs import inputs_of
 from speculative_operator.drifts import Drifts
-from speculative_operator.errors import Refused
+from speculative_operator.errors import Failing, Refused
 from speculative_operator.gather import Stores, gather
 from speculative_operator.judging import Judging
 from speculative_operator.metrics.doorbell import Doorbell
@@ -74,6 +74,8 @@ class _Memory:
     published_at: float = float("-inf")
     news: NodeNews | None = None
     news_asked_at: float = float("-inf")
+    failing: str = ""
+    """What the API server failed at last, as it was told."""
     settled: tuple[object, ...] | None = None
     """What the last `_make_real` saw, if there was nothing to do: the same needs nothing again."""
 
@@ -244,9 +246,14 @@ class Reconciler:
         memory.settled = None
         bodies = objects.desired_objects(inputs, wanted, self._settings)
         await self._spare_the_busy(key, shrinking(snapshot, decision.scales))
-        found, refusals = await self._applier.ensure_all(
-            bodies, key=key, owner_uid=snapshot.uid, create_only=objects.CREATE_ONLY
-        )
+        try:
+            found, refusals = await self._applier.ensure_all(
+                bodies, key=key, owner_uid=snapshot.uid, create_only=objects.CREATE_ONLY
+            )
+        except Failing as error:
+            await self._complain(key, memory, f"The API server fails at {error}. Tried again.")
+            raise
+        memory.failing = ""
         memory.conflicts = tuple(name for name, what in found.items() if what is Outcome.TAKEN)
         memory.refusals = refusals
         pruned = await self._applier.prune(
@@ -258,6 +265,13 @@ class Reconciler:
         if not (pruned or refusals or {*found.values()} - {Outcome.UNCHANGED}):
             memory.settled = seen
         return Outcome.WAITING in found.values()
+
+    async def _complain(self, key: Key, memory: _Memory, words: str) -> None:
+        """Says once what goes wrong in passes that end there, before their conditions are told."""
+        if (parent := self._parent(key)) and words != memory.failing:
+            memory.failing = words
+            event = Event(Reason.NOT_APPLIED, words, "Warning")
+            await emit(self._client, parent, event, now=self._utc_now())
 
     async def _spare_the_busy(self, key: Key, revisions: frozenset[str]) -> None:
         """Before a Deployment shrinks: afterwards the ReplicaSet has chosen already."""

@@ -22,8 +22,16 @@ from speculative_operator.cluster.resources import (
     controller_uid,
     uid_of,
 )
-from speculative_operator.errors import Conflict, NotFound, Refused
+from speculative_operator.errors import (
+    ApiError,
+    Conflict,
+    Failing,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 
+INTERNAL_ERROR: Final = 500
 NOBODY: Final = ""
 """The owner of what several resources own together, none of them as its controller."""
 _REQUEST: Final = re.compile(r"^[a-z-]+ /\S+: [0-9]+ ")
@@ -32,7 +40,7 @@ _Place = tuple[str, str]
 _VALUE: Final = re.compile(r"got &value\.valueUnstructured\{Value:.*?\}")
 
 
-def words_of(error: Refused) -> str:
+def words_of(error: ApiError) -> str:
     """The server's words about an object, without the request and without values."""
     return _VALUE.sub("got another type", _REQUEST.sub("", str(error)))[:1024]
 
@@ -80,9 +88,14 @@ class Applier:
 
         Args:
             create_only: kinds that are never corrected.
+
+        Raises:
+            Failing: the server fails at some of them; the others were written all the same.
+            ApiError: it is away.
         """
         found: dict[str, Outcome] = {}
         refusals: list[str] = []
+        failing: list[str] = []
         for body in bodies:
             name = f"{body['kind']}/{body['metadata']['name']}"
             try:
@@ -92,6 +105,13 @@ class Applier:
             except Refused as error:
                 # One object that can't be is no reason to neglect the others.
                 refusals.append(f"{name}: {words_of(error)}")
+            except Unavailable as error:
+                if error.status != INTERNAL_ERROR:
+                    raise
+                # An admission webhook that is down, mostly: it may concern one kind alone.
+                failing.append(f"{name}: {words_of(error)}")
+        if failing:
+            raise Failing("; ".join(failing), INTERNAL_ERROR)
         return found, tuple(refusals)
 
     async def ensure(
