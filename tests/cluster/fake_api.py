@@ -55,7 +55,8 @@ class FakeApi:
     def remove(self, path: str, *, announce: bool = True) -> None:
         """Deletes an object, as somebody else would."""
         self.version += 1
-        gone = self.objects.pop(path)
+        # What was told of it stays as it was told.
+        gone = json.loads(json.dumps(self.objects.pop(path)))
         gone["metadata"]["resourceVersion"] = str(self.version)
         self._history.append({"type": "DELETED", "object": gone})
         if announce:
@@ -84,7 +85,7 @@ class FakeApi:
             self.refuse -= 1 if self.refuse > 0 else 0
             return web.json_response({"message": "not now", "code": 503}, status=503)
         if self.page:
-            return web.Response(body=self.page)
+            return web.Response(body=self.page + b"\n")
         if request.query.get("watch"):
             return await self._watch(request)
         path = request.path
