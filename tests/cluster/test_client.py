@@ -129,7 +129,7 @@ def merged(old: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_line_that_is_no_event_ends_the_watch_and_nothing_else(line: bytes) -> None:
-    with pytest.raises(NotReadable, match="not an event"):
+    with pytest.raises(NotReadable, match="bytes are not an event"):
         event_of(line, "/x")
 
 

@@ -186,9 +186,9 @@ class FromKubernetes:
         async with session.get(self._url(kind), headers=self._headers(), timeout=timeout) as answer:
             text = await answer.read()
             if answer.status == 403:
-                raise Forbidden(f"list {kind}: {text[:500]!r}")
+                raise Forbidden(f"list {kind}: {_message(text)}")
             if answer.status != 200:
-                raise ApiError(f"list {kind}: {answer.status} {text[:500]!r}")
+                raise ApiError(f"list {kind}: {answer.status} {_message(text)}")
         self._stores[kind], version = _listed(text, kind)
         return version
 
@@ -234,6 +234,14 @@ class FromKubernetes:
         return {"Authorization": f"Bearer {self._cluster.token_file.read_text().strip()}"}
 
 
+def _message(text: bytes) -> str:
+    """The API server's words about an error; empty where it is not the server that answers."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def _listed(text: bytes, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
     """Objects of a list, by name, and the version to watch from.
 
@@ -245,7 +253,8 @@ def _listed(text: bytes, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
         found = {each["metadata"]["name"]: each for each in body["items"] or ()}
         version: str = body["metadata"]["resourceVersion"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ApiError(f"list {kind}: not a list: {text[:200]!r}") from error
+        # Never its words, here and below: it may be half of a Secret.
+        raise ApiError(f"list {kind}: {len(text)} bytes that are no list") from error
     return found, version
 
 
@@ -261,9 +270,10 @@ def _told(line: bytes, kind: str) -> tuple[str, dict[str, Any]]:
         if what not in ("BOOKMARK", "ERROR"):
             changed["metadata"]["name"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ApiError(f"watch {kind}: not an event: {line[:200]!r}") from error
+        raise ApiError(f"watch {kind}: {len(line)} bytes that are no event") from error
     if what == "ERROR":
-        raise ApiError(f"watch {kind}: {changed}")
+        said = changed.get("message", "") if isinstance(changed, dict) else ""
+        raise ApiError(f"watch {kind}: {said}")
     return what, changed
 
 

@@ -70,7 +70,8 @@ def decoded(text: bytes, status: int, request: str) -> JSON:
     if isinstance(found, dict):
         return found
     if status < 400:
-        raise NotReadable(f"{request}: {status}, but no object: {text[:200]!r}")
+        # Not its words: they may be half of a Secret.
+        raise NotReadable(f"{request}: {status}, but {len(text)} bytes that are no object")
     return {}
 
 
@@ -84,7 +85,7 @@ def page_of(answer: JSON, path: str) -> tuple[list[JSON], str, str]:
     metadata = said if isinstance(said, dict) else {}
     version = metadata.get("resourceVersion")
     if not (isinstance(version, str) and version and isinstance(items, list | None)):
-        raise NotReadable(f"list {path}: not a list: {str(answer)[:200]}")
+        raise NotReadable(f"list {path}: an object that is no list")
     return items or [], version, str(metadata.get("continue") or "")
 
 
@@ -103,5 +104,5 @@ def event_of(line: bytes, path: str) -> tuple[str, JSON]:
             return kind, thing
         code = int(thing.get("code", 0))
     except (ValueError, KeyError, TypeError) as error:
-        raise NotReadable(f"watch {path}: not an event: {line[:200]!r}") from error
+        raise NotReadable(f"watch {path}: {len(line)} bytes are not an event") from error
     raise error_of(code, f"watch {path}: {code} {thing.get('message', '')}")

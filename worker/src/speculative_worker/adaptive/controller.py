@@ -142,8 +142,10 @@ class Controller:
     def _new(self, index: int) -> _Bucket:
         near = self._nearest(index)
         cost = StepCost(self.largest, prior=near.cost if near else None)
-        ends = {0, self.largest // 2, self.largest}
-        bucket = _Bucket(cost, k=near.k if near else self.largest, unmeasured=sorted(ends))
+        # Without speculation twice, some seconds apart: a machine that happens to be busy at the
+        # only try makes it look dear, and nothing is to be slower than that for long.
+        first = [*sorted({0, self.largest // 2, self.largest}), 0]
+        bucket = _Bucket(cost, k=near.k if near else self.largest, unmeasured=first)
         self._buckets[index] = bucket
         return bucket
 

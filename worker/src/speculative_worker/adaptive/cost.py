@@ -15,6 +15,8 @@ _OUTLIER: Final = 1.5
 """A step that is off by more than this factor counts as off by this factor."""
 SETTLED_STEPS: Final = 4
 """Steps after which a length counts as measured."""
+FIRST_STEPS: Final = 2 * SETTLED_STEPS
+"""So many of a length are forgotten if a later one is faster by more than an outlier."""
 PRIOR_SLOPE: Final = 0.1
 """Guess before anything was measured: each drafted token makes a step a tenth longer."""
 
@@ -39,6 +41,9 @@ class StepCost:
             self._steps[k] += 1
             return
         ratio = seconds / (relative * self.level)
+        if trial and self._steps[k] <= FIRST_STEPS and ratio < 1 / _OUTLIER:
+            # Something else ran during its first steps: nothing makes a step that much faster.
+            self._steps[k] = 0
         if self._steps[k] >= SETTLED_STEPS:
             ratio = min(max(ratio, 1 / _OUTLIER), _OUTLIER)
         if trial or (self._steps[k] < SETTLED_STEPS and self.is_settled):
